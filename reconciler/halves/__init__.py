@@ -1,1 +1,1 @@
-"""Reads halves from the brokers' half topics without leaving a trace: which are open, and which were given up."""
+"""Reads the open and the given-up halves from the brokers' half topics. Reading leaves no trace at a broker."""

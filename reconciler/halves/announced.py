@@ -1,8 +1,8 @@
-"""Halves as announcements: the adapter of AnnouncementSource for the half topics of the brokers that have the topics.
+"""Halves as announcements. This adapter of AnnouncementSource reads the half topics of brokers.
 
-A broker has one half queue for all topics, so each shard has its own position in it, and one reader serves all. Reading
-leaves no trace at the broker, as in half_topic.py. A half announces a key but proves no commit; the ledger notes each
-half, because a row of the business may belong to another one.
+A broker has one half queue for all topics. Each shard has a position of its own in this queue, and one reader serves
+all shards. Reading leaves no trace at the broker, as in half_topic.py. A half announces a key but proves no commit. The
+ledger stores each half, because a row of the business may belong to any half with its key.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, pull, 
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Most halves of one queue that are looked at to find since when some of them wait.
+#: Most halves of one queue that are read to find the oldest waiting half.
 WAITING_READ_MAX = 2_000
 
 
 class HalfTopicSource:
-    """Pulls from masters under a consumer group that every broker has. As thread-safe as its client and routes."""
+    """Pulls halves from masters under a consumer group that every broker has. Threads may share this object if they may
+    share its client and routes."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class HalfTopicSource:
         shards: int,
         note: Callable[[str, Sequence[NotedHalf]], bool],
     ) -> None:
-        """`queries`: topics whose halves are read -> what proves their commits; brokers without any of these topics are
-        not asked. `note`: stores the halves of a topic in the ledger before it returns; False: the ledger cannot store
-        them."""
+        """`queries` maps each topic whose halves are read to the commit query of this topic. Brokers without any of
+        these topics are not asked. `note` stores the halves of a topic in the ledger before it returns. It returns
+        False if the ledger cannot store them."""
         self._client = client
         self._routes = routes
         self._offsets = Offsets(client)
@@ -69,7 +70,8 @@ class HalfTopicSource:
         return self._queries.keys()
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
-        """Returns one position per shard on every master of the topics. The half topic itself has no route."""
+        """Returns one position per shard on every master of the topics. The topics' routes name the masters, because
+        the half topic has no route."""
         return [
             AnnouncementQueue(unique_key_topic=unique_key_topic, broker=half_queue(broker), queue_id=number)
             for broker in sorted(half_masters(self._routes, self._topics))
@@ -77,10 +79,11 @@ class HalfTopicSource:
         ]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """Sends one PULL_MESSAGE, which the broker answers at once. It filters nothing, because halves carry the tags
-        of their messages.
+        """Sends one PULL_MESSAGE, which the broker answers at once. The pull filters nothing, because halves carry the
+        tags of their messages.
 
-        Halves of other shards are noted, too: below the offset of any shard, all halves are noted (StoredHalves).
+        The ledger also gets the halves of other shards. So below the offset of any shard, the ledger has all halves
+        (StoredHalves relies on that).
         """
         pulled = self._noted(self._pulled(queue, offset, max_messages))
         return replace(pulled, messages=[half for half in pulled.messages if half.tag == tag])
@@ -101,11 +104,11 @@ class HalfTopicSource:
         return max(0, self._offsets.minimum(self._master(queue), half_message_queue(queue)))
 
     def end(self, queue: AnnouncementQueue) -> int:
-        """Sends GET_MAX_OFFSET: the offset of the next half."""
+        """Sends GET_MAX_OFFSET, whose answer is the offset of the next half."""
         return self._offsets.maximum(self._master(queue), half_message_queue(queue))
 
     def note_until(self, queue: AnnouncementQueue, end: int, *, offset: int) -> int:
-        """Notes the halves between two offsets. Returns how many halves could not be read."""
+        """Stores the halves between two offsets in the ledger. Returns the number of halves that could not be read."""
         while offset < end:
             result = self._pulled(queue, offset, PULL_MESSAGES_MAX)
             if result.next_offset <= offset:
@@ -121,11 +124,12 @@ class HalfTopicSource:
         return half_announcement(record, shards=self._shards)
 
     def _noted(self, result: PullResult) -> PulledBatch:
-        """Returns what was pulled after the ledger has noted it: no offset passes a half that the ledger does not know
-        and to which a row of its business key could belong. Halves that a group does not take are noted, too, because
-        its tags may change.
+        """Stores the pulled halves in the ledger, then returns them. So no offset passes a half that the ledger does
+        not know, and to which a row of the business could belong. The ledger also gets halves that a group does not
+        take, because the group's tags may change.
 
-        Raises DatabaseAway, and ConfigurationError if the ledger cannot store them: then the halves stay unread.
+        Raises DatabaseAway. Raises ConfigurationError if the ledger cannot store halves. After both errors the halves
+        stay unread.
         """
         for topic, query in self._queries.items():
             halves = [noted_half(record, query) for record in result.records if real_topic(record) == topic]
@@ -145,13 +149,13 @@ class HalfTopicSource:
 
 
 class StoredHalves:
-    """The adapter of HalfReading for verdicts: continues reading from the announcement consumers' positions, and moves
-    no offset. As thread-safe as its parts."""
+    """The adapter of HalfReading for verdicts. It reads on from the positions of the announcement consumers, and moves
+    no offset. Threads may share this object if they may share its parts."""
 
     def __init__(
         self, source: HalfTopicSource, routes: Routes, half_sets: HalfSets, shards: Mapping[str, Sequence[Shard]]
     ) -> None:
-        """`shards`: the shards of each topic whose halves are announcements, over all its groups."""
+        """`shards` maps each topic whose halves are announcements to the shards of all its groups."""
         self._source = source
         self._routes = routes
         self._half_sets = half_sets
@@ -170,8 +174,8 @@ class StoredHalves:
             return as_foreign(str(error))
 
     def _left(self, place: Whereabouts, shards: Sequence[Shard]) -> Fact | None:
-        """Below the offset of any group, all halves are noted. That offset is read first: a queue that ends before it
-        has begun again."""
+        """Reads on from the greatest offset of the groups, because the ledger has all halves below the offset of any
+        group. The offsets are read before the queue's end, so a queue that ends before them has begun again."""
         queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(place.broker_name), queue_id=0)
         places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
         taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
@@ -185,7 +189,8 @@ class StoredHalves:
 
 
 class SourceByTopic:
-    """Reads announcements from the unique-key topic, and halves from the half topic. As thread-safe as both sources."""
+    """Reads announcements from the unique-key topic, and halves from the half topic. Threads may share this object if
+    they may share both sources."""
 
     def __init__(self, announcements: AnnouncementSource, halves: AnnouncementSource) -> None:
         self._announcements = announcements
@@ -219,8 +224,8 @@ class SourceByTopic:
 
 
 def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
-    """Returns broker -> address of its master, for every broker that has one of the topics, because it has their
-    halves."""
+    """Returns broker -> address of its master, for every broker that has one of the topics. These brokers have the
+    topics' halves."""
     found: dict[str, str] = {}
     for topic in topics:
         with suppress(TopicNotFound):  # no producer has sent to the topic yet, or doctor reports it
@@ -229,8 +234,8 @@ def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
 
 
 def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnouncement:
-    """Returns the half as the rules need it, without its message's body. A half that was put back has the key of its
-    first copy."""
+    """Returns the facts of a half that the rules need, without the body of the message. A half that was put back has
+    the key of its first copy."""
     key = record.unique_key.encode(errors="replace")
     return PulledAnnouncement(
         record=record_of(record),
@@ -243,7 +248,8 @@ def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnounceme
 def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
     """Returns what the ledger stores about the half, so that siblings of its business key are found.
 
-    A half without a usable unique key also counts as a message of that business key: its place is its name.
+    A half without a usable unique key also counts as a message of that business key. The ledger names such a half by
+    its place.
     """
     key, value = record.unique_key, query.key_type.value_of(business_key(record, query.key))
     return NotedHalf(
@@ -256,31 +262,31 @@ def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
 
 
 def half_message_queue(queue: AnnouncementQueue) -> MessageQueue:
-    """Returns the queue as the remoting client names it."""
+    """Returns the half queue under the name that the remoting client uses."""
     return MessageQueue(topic=HALF_TOPIC, broker_name=broker_of(queue.broker), queue_id=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingHalves:
-    """The half queue of one broker, and its first halves from a position on, as far as they were read."""
+    """The half queue of one broker, with the halves that were read from a position on."""
 
     begin: int
     #: The offset of the next half.
     end: int
     #: Offset, store time and tag of each half (announcing/rules.py: half_tag).
     halves: tuple[tuple[int, int, str | None], ...] = ()
-    #: False: they were not read up to the end.
+    #: False if the halves were not read up to the end of the queue.
     is_whole: bool = True
 
     def waiting_since_ms(self, tag: str, offset: int) -> int | None:
-        """Returns the store time of the first half with the tag at or after an offset; if it was not read, of a half
-        before it. None: there is no such half."""
+        """Returns the store time of the first half with the tag at or after an offset. If this half was not read,
+        returns the store time of a half before it. Returns None if no half has the tag."""
         behind = (at_ms for place, at_ms, its in self.halves if place >= offset and its == tag)
         return next(behind, None if self.is_whole or not self.halves else self.halves[-1][1])
 
 
 class HalfQueues:
-    """Reads what waits in half queues, for readers that take no halves. Thread-safe, without state."""
+    """Reads the waiting halves of half queues, and takes none of them. Thread-safe, without state."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, shards: int) -> None:
         self._client = client
@@ -289,10 +295,11 @@ class HalfQueues:
         self._shards = shards
 
     def of_topic(self, topic: str, taken: Mapping[str, int]) -> tuple[dict[str, WaitingHalves], Mapping[str, str]]:
-        """Returns the waiting halves by broker, for all brokers that may have halves of the topic; and, by broker, why
-        one did not answer.
+        """Returns the waiting halves of each broker that may have halves of the topic. Also returns the reason for each
+        broker that did not answer.
 
-        `taken`: broker -> the offset from which its halves are looked at. Raises TopicNotFound or BrokerUnavailable.
+        `taken` maps each broker to the offset from which its halves are read. Raises TopicNotFound or
+        BrokerUnavailable.
         """
         self._routes.expect(topic, taken)
         found: dict[str, WaitingHalves] = {}

@@ -1,4 +1,4 @@
-"""Finds the business key in a half, and decides what the business's row with that key says about it."""
+"""Finds the business key in a half, and decides what the business's row with this key says about the half."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ OTHER_DELIVERED = Code("query.other-delivered")
 OTHER_HALVES = Code("query.other-halves", number=Field.NUMBER)
 OTHERS_NOT_LOOKED_UP = Code("query.others-not-looked-up")
 
-#: UNIQ_KEY, KEYS, property:NAME, or body:PATH, where PATH is names with dots between them.
+#: A source is UNIQ_KEY, KEYS, property:NAME or body:PATH. PATH is names with dots between them.
 KEY_SOURCE = re.compile(r"UNIQ_KEY|KEYS|property:\S+|body:[^.\s]+(\.[^.\s]+)*")
 
 
 def business_key(record: MessageRecord, source: str) -> str:
-    """Returns the text of the key; empty: the half has no key, or several."""
+    """Returns the text of the key. Returns "" if the half has no key, or several keys."""
     return key_in(source, unique_key=record.unique_key, properties=record.properties, body=record.plain_body)
 
 
 def key_in(source: str, *, unique_key: str, properties: Mapping[str, str], body: Callable[[], bytes]) -> str:
-    """Returns the text of the key in a message with these parts; empty: it has no key, or several."""
+    """Returns the text of the key in a message with these parts. Returns "" if the message has no key, or several
+    keys."""
     if source == "UNIQ_KEY":
         return unique_key
     if source == "KEYS":
@@ -60,7 +61,7 @@ def _in_body(body: Callable[[], bytes], path: list[str]) -> str:
     return value if isinstance(value, str) else ""
 
 
-#: The fates of halves about which the business is asked; the message of any other half is in its topic, or may still
+#: The fates of halves about which the business is asked. The message of any other half is in its topic, or may still
 #: arrive there.
 _ASKED = frozenset({HalfFate.OPEN, HalfFate.GIVEN_UP, HalfFate.ENDED})
 _DELIVERED = frozenset({HalfFate.DELIVERED, HalfFate.GIVEN_UP_DELIVERED})
@@ -74,11 +75,11 @@ def judge_halves(
     others: Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]],
     now_ms: int,
 ) -> dict[Identity, BusinessAnswer]:
-    """Returns what the business's tables say about the stuck halves of one topic.
+    """Returns the answers of the business's tables about the stuck halves of one topic.
 
-    A row proves that some transaction with its key was committed. A failed try leaves a half, too. So the row belongs
-    to a half only if no other half has its key and tag, stuck or delivered. `others` finds delivered ones by KEYS, for
-    which brokers have an index.
+    A row proves that some transaction with its key was committed. A failed try also leaves a half. So the row belongs
+    to a half only if no other half has the same key and tag, whether stuck or delivered. `others` finds delivered
+    halves by KEYS, for which brokers have an index.
     """
     answers: dict[Identity, BusinessAnswer] = {}
     values: dict[HalfCopy, KeyValue] = {}
@@ -101,7 +102,7 @@ def judge_halves(
     for copy, value in values.items():
         answer = rows[value]
         if answer is None:
-            # The first copy of a half that was put back is not known here; its birth is the same.
+            # The first copy of a half that was put back is not known here. Its birth time is that of every copy.
             stored_ms = copy.born_ms if copy.is_put_back else copy.store_ms
             answer = without_row(query, stored_ms=stored_ms, now_ms=now_ms)
         elif is_committed(answer):
@@ -116,7 +117,7 @@ def judge_halves(
 def tried_halves(
     query: CommitQuery, copies: Sequence[HalfCopy], answers: Mapping[KeyValue, BusinessAnswer | None]
 ) -> list[TriedHalf]:
-    """Returns halves whose end is known, each with the answer about its key alone."""
+    """Returns halves whose end is known. Each half has the answer that its key alone gives."""
     tried = []
     for copy in copies:
         value = query.key_type.value_of(copy.business_key)
@@ -126,12 +127,12 @@ def tried_halves(
 
 
 def without_key(query: CommitQuery) -> BusinessAnswer:
-    """Returns the answer for a message without a key, or with several."""
+    """Returns the answer for a message that has no key, or several keys."""
     return unknown(NO_KEY(source=query.key, type=query.key_type.value))
 
 
 def _doubt(tries: Mapping[Identity, HalfFate], *, is_delivered: bool | None) -> Fact | None:
-    """Returns why a committed row may belong to another half."""
+    """Returns the reason why a committed row may belong to another half."""
     if is_delivered or not _DELIVERED.isdisjoint(tries.values()):
         return OTHER_DELIVERED()
     if len(tries) > 1:

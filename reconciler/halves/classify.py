@@ -1,7 +1,7 @@
-"""Decides what became of halves, from their copies and from the ends that were seen. Pure.
+"""Decides the fate of halves from their copies and from the ends that were seen. The functions are pure.
 
-A check puts a younger copy of an open half at the end of the half queue and continues; its saved offset passes the
-older copy. So each half below that offset was ended, has a younger copy, or was given up. No OP record names the older
+A check puts a younger copy of an open half at the end of the half queue, and moves the saved offset past the older
+copy. So each half below the saved offset was ended, has a younger copy, or was given up. No OP record names the older
 copies, so only the newest copy of a key counts.
 """
 
@@ -13,17 +13,17 @@ from dataclasses import replace
 from reconciler.halves.ended import OffsetBits
 from reconciler.halves.values import CheckRules, Half, HalfCopy, HalfFate
 
-#: TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT: the longest time of a round, which saves its offset at its
-#: end.
+#: Longest time of a check round, which saves its offset at its end
+#: (TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT).
 LONGEST_ROUND_SECONDS = 60.0
 
 Identity = tuple[str, str]
 
 
 class NotEnded:
-    """Collects the newest copy of each half that was not ended, from copies in the order of their queue.
+    """Collects the newest copy of each half that was not ended. The copies must come in the order of their queue.
 
-    Memory: one value for each half that is open, or was open while its queue was read.
+    An object keeps one value for each half that is open, or was open while its queue was read.
     """
 
     def __init__(self, ended: OffsetBits) -> None:
@@ -31,20 +31,21 @@ class NotEnded:
         self._newest: dict[Identity, HalfCopy] = {}
 
     def add(self, copy: HalfCopy) -> None:
-        """Adds the next copy of the queue. A copy that was ended ends its half, whatever earlier copies it has."""
+        """Adds the next copy of the queue. A copy that was ended ends the half, whatever earlier copies the half
+        has."""
         if copy.queue_offset not in self._ended:
             self._newest[copy.identity] = copy
         elif copy.is_put_back:
             self._newest.pop(copy.identity, None)
 
     def copies(self) -> list[HalfCopy]:
-        """Returns the copies that nothing has ended so far, the oldest first."""
+        """Returns the copies that nothing has ended so far. The list begins with the oldest copy."""
         left = [copy for copy in self._newest.values() if copy.queue_offset not in self._ended]
         return sorted(left, key=lambda copy: (copy.born_ms, copy.queue_offset))
 
 
 def newest_of_each(copies: Iterable[HalfCopy]) -> dict[Identity, HalfCopy]:
-    """Returns the copy of each half that was stored last."""
+    """Returns for each half the copy that was stored last."""
     newest: dict[Identity, HalfCopy] = {}
     for copy in copies:
         known = newest.get(copy.identity)
@@ -63,8 +64,9 @@ def open_halves(
 ) -> Iterator[Half]:
     """Yields the states of halves whose newest copy was not ended.
 
-    `delivered`: whether the message is in its topic; None, or missing: unknown. `ended_before`: an older copy was
-    ended; the broker forgets that once it has put a younger copy back (fillOpRemoveMap).
+    `delivered` tells for each half whether the message is in its topic. None or a missing half means that this is
+    unknown. `ended_before` names halves with an older copy that was ended. A broker forgets this end as soon as it has
+    put a younger copy back (fillOpRemoveMap).
     """
     for copy in copies:
         in_topic = delivered.get(copy.identity)
@@ -85,8 +87,8 @@ def open_halves(
 def unnamed_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """Does the same if no OP record can be read (4.3 to 4.6): a half at or after the saved offset that is not in its
-    topic is open once two rounds had time to pass it."""
+    """Yields the states of halves without OP records, which cannot be read from 4.3 to 4.6. The copies lie at or after
+    the saved offset. A half that is not in its topic counts as open if two rounds had time to pass the half."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         if in_topic:
@@ -99,8 +101,8 @@ def unnamed_halves(
 def uncounted_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """Yields the states of halves in RocksDB that nothing has ended: after the last question the broker deletes its
-    record of a half without a trace, and an END still works (TransactionalMessageRocksDBService)."""
+    """Yields the states of halves in RocksDB that nothing has ended. After the last question, the broker deletes its
+    record of a half without a trace. An END still works afterwards (TransactionalMessageRocksDBService)."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         until_ms = copy.born_ms + round((copy.left_alone_seconds + rules.asked_for_seconds) * 1000)
@@ -143,7 +145,7 @@ def given_up(
 
 
 def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
-    """Returns a half about which its broker still asks, and roughly until when.
+    """Returns a half about which its broker still asks, with the approximate time of the last question.
 
     Each round asks once. A half as old as the retention is given up without a question (needSkip).
     """
@@ -157,8 +159,9 @@ def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
 
 
 def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms: int) -> float | None:
-    """Returns how long the check service has not moved from the half at its saved offset, which nothing has ended;
-    None: a round may still reach it. `started_ms`: when the broker started."""
+    """Returns the seconds for which the check service has not moved from the half at its saved offset. Nothing has
+    ended this half. Returns None if a round may still reach the half. `started_ms` is the time at which the broker
+    started."""
     return overdue_seconds(
         (now_ms - max(copy.store_ms, started_ms)) / 1000,
         left_alone_seconds=copy.left_alone_seconds,
@@ -167,7 +170,7 @@ def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms
 
 
 def overdue_seconds(waited_seconds: float, *, left_alone_seconds: float, interval_seconds: float) -> float | None:
-    """Returns how long a half at the saved offset has waited, if a round should have passed it by then; otherwise
-    None."""
+    """Returns the waiting time of a half at the saved offset if a round should have passed the half by now. Otherwise
+    returns None."""
     longest = left_alone_seconds + 2 * interval_seconds + LONGEST_ROUND_SECONDS
     return waited_seconds if waited_seconds > longest else None

@@ -1,6 +1,5 @@
-"""Sets of ended halves: one bit for each offset, in blocks that are created when they are needed; or eight bytes for
-each place in the log.
-"""
+"""Sets of ended halves. OffsetBits has one bit for each offset, in blocks that are created when they are needed. Places
+has eight bytes for each place in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.properties import whole_number
 
-#: A block has 2 to this power of offsets: 8 KiB.
+#: A block has 2 to this power of offsets, which take 8 KiB.
 _BLOCK_BITS = 16
 _IN_BLOCK = (1 << _BLOCK_BITS) - 1
 #: TransactionalMessageUtil.REMOVE_TAG.
@@ -19,8 +18,8 @@ ENDED_TAG = "d"
 
 
 class OffsetBits:
-    """A set of offsets of one queue. Offsets outside its bounds are counted but not stored, so that strangers cost no
-    memory."""
+    """A set of offsets of one queue. Offsets outside the bounds of the queue are counted but not stored, so that they
+    cost no memory."""
 
     def __init__(self, begin: int, end: int) -> None:
         self._begin, self._end = begin, end
@@ -32,7 +31,7 @@ class OffsetBits:
         self._end = max(self._end, end)
 
     def add(self, offset: int) -> None:
-        """Notes that the half at the offset was ended."""
+        """Records that the half at the offset was ended."""
         if not self._begin <= offset < self._end:
             self.strangers += 1
             return
@@ -49,7 +48,7 @@ class OffsetBits:
 
 
 class Places:
-    """A set of places in a log: eight bytes each."""
+    """A set of places in a log. Each place takes eight bytes."""
 
     def __init__(self, places: Iterable[int]) -> None:
         self._sorted = array("q", sorted(array("q", places)))
@@ -63,7 +62,8 @@ class Places:
 
 
 def ended_offsets(body: bytes, tags: str | None) -> list[int]:
-    """Returns the queue offsets of halves that one record of the OP topic names: "17", or "12,13,17," from 5.1 on.
+    """Returns the queue offsets of halves that one record of the OP topic names. The body is "17", or "12,13,17," from
+    5.1 on.
 
     Raises ProtocolViolation for any other content. A record with another tag names no half.
     """

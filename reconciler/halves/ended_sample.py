@@ -1,6 +1,5 @@
-"""A sample of halves whose end is known, on which a commit query is tried: the newest committed halves, and the newest
-that were rolled back.
-"""
+"""A sample of halves whose end is known, on which a commit query is tried. It has the newest committed halves and the
+newest rolled-back halves."""
 
 from __future__ import annotations
 
@@ -35,21 +34,21 @@ ROCKSDB_NOT_TRIED = Code("query.rocksdb-not-tried")
 
 #: Most halves of each kind in one topic.
 SAMPLE_MAX = 500
-#: Most of the newest halves of a broker that are searched for the sample.
+#: Number of a broker's newest halves that are searched for the sample.
 HALVES_READ_MAX = 200_000
 
 
 @dataclass(slots=True)
 class EndedHalves:
-    """Halves of one topic, the newest first."""
+    """Ended halves of one topic. Both lists begin with the newest half."""
 
     committed: list[HalfCopy] = field(default_factory=list)
-    #: Ended halves whose message is not in the topic, as every broker says.
+    #: Ended halves whose message is not in the topic on any broker.
     rolled_back: list[HalfCopy] = field(default_factory=list)
 
     def add(self, other: EndedHalves) -> None:
-        """Adds those of another broker. A half on two brokers counts once, and as committed if one of them has it
-        committed."""
+        """Adds the halves of another broker. A half on two brokers counts once, and as committed if it is committed on
+        one of them."""
         self.committed = _newest(self.committed + other.committed)
         committed = {copy.identity for copy in self.committed}
         left = [copy for copy in self.rolled_back + other.rolled_back if copy.identity not in committed]
@@ -62,9 +61,9 @@ class BrokerSample:
 
     broker: str
     topics: dict[str, EndedHalves] = field(default_factory=dict)
-    #: What could not be read, and why.
+    #: Facts about what could not be read.
     notes: list[Fact] = field(default_factory=list)
-    #: Why its halves could not be read. None: they were read.
+    #: The reason why the broker's halves could not be read. None if they were read.
     unread: Fact | None = None
 
 
@@ -83,7 +82,7 @@ class EndedSampling:
         progress: Progress,
         keys: Mapping[str, str],
     ) -> None:
-        """`keys`: topic -> the place of the business key in its halves; these topics are looked at."""
+        """`keys` maps each searched topic to the place of the business key in its halves."""
         self._address = masters[broker]
         self._families = families
         self._admin = Admin(client)
@@ -95,7 +94,7 @@ class EndedSampling:
         self.found = BrokerSample(broker)
 
     def run(self) -> BrokerSample:
-        """Raises nothing that a broker can cause: `unread` says it."""
+        """Samples the halves of the master. An error of a broker is not raised, but kept in `unread`."""
         try:
             self._run()
         except ReconcilerError as error:
@@ -122,7 +121,8 @@ class EndedSampling:
         if read.oldest_ms is None:
             return
         rules = check_rules(self._admin.broker_config(self._address), facts)
-        # Ends are read before messages: an END stores its message first, so no message of an ended half is missed.
+        # Ends are read before messages. An END stores the message before its own record, so the message of each end
+        # that was read is found.
         ended = self._ends(bounds, read.oldest_ms - MARGIN_MS)
         queues = self._admin.topics(self._address)
         for topic in sorted(read.places.topics & self._keys.keys()):
@@ -145,7 +145,7 @@ class EndedSampling:
     def _sample(self, topic: str, read: PlacesReader, ended: OffsetBits | None, rules: CheckRules) -> EndedHalves:
         committed, rolled_back = read.places.ended_halves(ended, topic)
         silent = self._copies(rolled_back[-SAMPLE_MAX:], rules)
-        # A message may be on another broker, or was delivered by an END of a copy that was not read.
+        # The message of a half may be on another broker. An END of a copy that was not read may have delivered it.
         delivered = self._delivered.of(silent)
         return EndedHalves(
             committed=self._copies(committed[-SAMPLE_MAX:], rules),

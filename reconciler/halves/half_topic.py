@@ -1,8 +1,8 @@
 """Reads the half topic, the OP topic and the topic of given-up halves of one master without leaving a trace.
 
-A pull creates a group that the broker does not know; every broker knows TOOLS_CONSUMER from its start
-(SubscriptionGroupManager.init). It stores no offset, and nothing is sent. Slaves are not asked, because one that lags
-answers as if it had no records.
+A pull makes a broker create a group that it does not know. Every broker knows TOOLS_CONSUMER from its start
+(SubscriptionGroupManager.init). Readers of this file store no offset and send no message. They ask no slaves, because a
+slave that lags answers as if it had no records.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from reconciler.rocketmq.wire.properties import whole_number
 from reconciler.rocketmq.wire.record import MessageRecord, RecordHead, TransactionType, decode_heads, decode_records
 from reconciler.rocketmq.wire.tolerant_json import parse_object
 
-#: Every broker has this group from its start, so a pull creates none (MixAll.TOOLS_CONSUMER_GROUP).
+#: Every broker has this group from its start, so a pull creates no group (MixAll.TOOLS_CONSUMER_GROUP).
 TOOLS_GROUP = "TOOLS_CONSUMER"
-#: For readers that need no business keys.
+#: The `keys` of a reader that needs no business keys.
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 #: Most look-ups and single records that are under way at once.
 IN_FLIGHT = 16
@@ -47,7 +47,7 @@ _ENTRIES_MAX = 1_000
 
 
 class ReadingRate:
-    """Limits a reader to so many records per second, counted from its start. Used by one thread only."""
+    """Limits the records per second of a reader, counted from its start. Only one thread may use an object."""
 
     def __init__(self, clock: Clock, records_per_second: float) -> None:
         self._clock = clock
@@ -56,13 +56,13 @@ class ReadingRate:
         self.records = 0
 
     def read(self, count: int) -> None:
-        """Counts records that were read; sleeps while they are too many."""
+        """Counts records that were read. Sleeps until the rate since the start is low enough."""
         self.records += count
         self._clock.sleep(self.records / self._rate - (self._clock.monotonic_seconds() - self._since))
 
 
 class MasterQueues:
-    """Queues of one master. Used by one thread only; look-ups use a few threads of their own."""
+    """Queues of one master. Only one thread may use an object. Look-ups start a few threads of their own."""
 
     def __init__(self, client: RemotingClient, broker: str, address: str, *, pace: ReadingRate) -> None:
         self._client = client
@@ -76,8 +76,8 @@ class MasterQueues:
         return MessageQueue(topic=topic, broker_name=self._broker, queue_id=queue_id)
 
     def bounds(self, topic: str, queue_id: int = 0) -> tuple[int, int] | None:
-        """Returns smallest and next offset; None if the broker does not allow pulling the topic, because it has none
-        yet."""
+        """Returns the smallest and the next offset. Returns None if the broker refuses the pull because it does not
+        have the topic yet."""
         try:
             result = self._pull(topic, 0, 1, queue_id=queue_id)
         except BrokerRefused as error:
@@ -87,7 +87,7 @@ class MasterQueues:
         return result.min_offset, result.max_offset
 
     def maximum(self, topic: str) -> int:
-        """Returns the next offset, also for a topic that is not registered."""
+        """Returns the next offset. The topic need not be registered."""
         return self._offsets.maximum(self._address, self.queue(topic))
 
     def saved_offset(self, topic: str, group: str) -> int | None:
@@ -95,16 +95,16 @@ class MasterQueues:
         return self._offsets.of_group(self._address, self.queue(topic), group)
 
     def at_time(self, topic: str, time_ms: int, *, otherwise: int, queue_id: int = 0) -> int:
-        """Returns the offset of the record that was stored at or next to the time; `otherwise` if the account may not
-        ask."""
+        """Returns the offset of the record that was stored at or next to the time. Returns `otherwise` if the account
+        may not ask."""
         try:
             return self._offsets.at_time(self._address, self.queue(topic, queue_id), max(0, time_ms))
         except AccessRefused:
             return otherwise
 
     def records(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
-        """Yields the records from one offset up to another, which is not included. Records that retention deletes
-        meanwhile are left out.
+        """Yields the records from `begin` up to `end`, which is not included. Records that retention deletes meanwhile
+        are left out.
 
         Raises BrokerUnavailable if the queue ends before `end`.
         """
@@ -129,8 +129,8 @@ class MasterQueues:
                 left.popleft()
 
     def heads(self, topic: str, queue_id: int, begin: int, end: int) -> Iterator[list[RecordHead]]:
-        """Yields the needed parts of very many records, in order and by answers, with several pulls under way at
-        once."""
+        """Yields the needed parts of very many records in order, one list for each answer. Several pulls are under way
+        at once."""
         queue = self.queue(topic, queue_id)
         ahead: deque[tuple[int, Future[Command]]] = deque()
         at = begin
@@ -144,7 +144,8 @@ class MasterQueues:
     def _heads_of(
         self, queue: MessageQueue, offset: int, end: int, future: Future[Command]
     ) -> Iterator[list[RecordHead]]:
-        """An answer has fewer records if they are large or on the disk: then the rest is pulled."""
+        """Yields the records of an answer, then pulls the rest. An answer has fewer records if they are large or on the
+        disk."""
         what = f"pull of {queue}"
         answer = self._client.wait(future, self._client.request_timeout_seconds, what)
         while True:
@@ -162,20 +163,20 @@ class MasterQueues:
             answer = self._client.request(self._address, _pull_of(queue, offset, end))
 
     def ended(self, begin: int, end: int, *, is_pulled: bool) -> Iterator[int]:
-        """Yields the offsets of halves that OP records of a range name."""
+        """Yields the offsets of halves that the OP records from `begin` to `end` name."""
         records = self.records(OP_TOPIC, begin, end) if is_pulled else self._unregistered(OP_TOPIC, begin, end)
         for record in records:
             yield from ended_offsets(record.body, record.tags)
 
     def shows_unregistered(self, topic: str, end: int) -> bool:
-        """Returns True if QUERY_CONSUME_QUEUE returns entries: up to 4.6 its body is written before it is filled."""
+        """Returns True if QUERY_CONSUME_QUEUE returns entries. Brokers up to 4.6 write the body before they fill it."""
         try:
             return not end or self._entries(topic, end - 1)[0] >= end
         except BrokerRefused:
             return False
 
     def _entries(self, topic: str, begin: int) -> tuple[int, list[int]]:
-        """Returns the end of the queue, and the places in the log of its next records."""
+        """Returns the end of the queue, and the places of its next records in the log."""
         fields = {"topic": topic, "queueId": "0", "index": str(begin), "count": str(_ENTRIES_MAX), "consumerGroup": ""}
         command = Command(code=RequestCode.QUERY_CONSUME_QUEUE, fields=fields)
         answer = require_success(self._client.request(self._address, command), f"entries of {topic}")
@@ -185,7 +186,7 @@ class MasterQueues:
         return end if isinstance(end, int) else 0, [place for place in places if isinstance(place, int)]
 
     def _unregistered(self, topic: str, begin: int, end: int) -> Iterator[MessageRecord]:
-        """Yields records of a topic that cannot be pulled, one request each."""
+        """Yields records of a topic that cannot be pulled. Each record costs one request."""
         at = begin
         while at < end:
             _, places = self._entries(topic, at)
@@ -212,7 +213,8 @@ class MasterQueues:
         return records
 
     def half_offsets(self, unique_key: str) -> set[int]:
-        """Returns the offsets of all copies of a half in the index; of large ones those of the newest."""
+        """Returns the offsets of all copies of a half in the index. If the copies are large, returns only the offsets
+        of the newest."""
         hits = query_newest(self._client, self._address, HALF_TOPIC, unique_key)
         return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
 
@@ -222,8 +224,8 @@ class MasterQueues:
 
 
 def why_unread(place: Whereabouts, read: Callable[[str], Fact | None]) -> Fact | None:
-    """Returns what `read` says about a broker's halves, given the address of its master; for a silent broker, why they
-    were not read. Raises DatabaseAway."""
+    """Calls `read` with the address of the broker's master, and returns its answer. For a broker that does not answer,
+    returns the reason why its halves were not read. Raises DatabaseAway."""
     silent = place.doubt or place.detail
     if place.master is not None and not place.doubt:
         try:
@@ -240,7 +242,7 @@ def _pull_of(queue: MessageQueue, offset: int, end: int) -> Command:
 
 
 def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[str, str] = NO_KEYS) -> HalfCopy:
-    """Returns the copy of a half in a record. `keys`: topic -> the place of the business key."""
+    """Returns the copy of a half in a record. `keys` maps a topic to the place of the business key."""
     properties = record.properties
     topic = real_topic(record)
     asked = whole_number(properties.get("TRANSACTION_CHECK_TIMES", "")) or 0
@@ -263,19 +265,19 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[st
 
 
 class DeliveredCopies:
-    """Looks for messages in their topics, on every master: if a send was tried again, or an acting master passed its
-    halves on, the half is on one broker and the message on another."""
+    """Looks for messages in their topics on every master. The half may be on one broker and the message on another: a
+    send was tried again, or an acting master passed its halves on."""
 
     def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: ReadingRate) -> None:
         self._client = client
         self._masters = masters
         self._pace = pace
-        #: Broker -> why it could not be asked.
+        #: Broker -> the reason why it could not be asked.
         self.failures: dict[str, str] = {}
 
     def of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:
-        """Returns for each half whether its message is in its topic; None: it was not found, and a broker could not be
-        asked."""
+        """Returns for each half whether its message is in its topic. The value is None if the message was not found and
+        a broker could not be asked."""
         with ThreadPoolExecutor(max_workers=IN_FLIGHT, thread_name_prefix="scan-look-up") as pool:
             try:
                 found = list(pool.map(self._one, copies))

@@ -1,10 +1,10 @@
-"""Walks a commit log from record to record: up to 4.2 halves are in no queue, but each outcome in the log names its
+"""Walks a commit log from record to record. Up to 4.2, halves are in no queue, but each outcome in the log names its
 half.
 
-VIEW_MESSAGE_BY_ID at a place of the log returns the record there, of any topic, and its size gives the next place. A
-walk must begin at a proven place, because otherwise a size would be read from the middle of a record. Proven are the
-beginnings of the log, of each of its files, and of each record that a pull returns. It takes long, because every record
-of every topic costs one request.
+VIEW_MESSAGE_BY_ID at a place of the log returns the record there, whatever its topic. The record's size gives the next
+place. A walk must begin at a proven place, because otherwise a size would be read from the middle of a record. Proven
+places are the beginning of the log, of each log file, and of each record that a pull returns. A walk takes long,
+because every record of every topic costs one request.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: Most ranges that are walked at once; more of them make a broker slower.
+#: Most ranges that are walked at once. More ranges make a broker slower.
 WALKERS = 16
-#: CommitLog.BLANK_MAGIC_CODE: the rest of its file is empty.
+#: A record with this magic says that the rest of its file is empty (CommitLog.BLANK_MAGIC_CODE).
 _BLANK = 0xCBD43194
 _HEAD = struct.Struct(">iI")
 _FILE_BYTES = 1 << 30
-#: Most places from queues at which walkers may begin.
+#: Most places that are taken from queues, and at which walkers may begin.
 _PLACES_MAX = 128
 _PLACES_A_QUEUE = 8
-#: Seconds that a wait adds to the client's own time-out, which comes first.
+#: Seconds that a wait is longer than the client's own time-out, which comes first.
 _MARGIN_SECONDS = 5.0
 
 Pair = tuple[str, str]
 
 
 class LogHalves:
-    """The halves in a range of the log, and what became of them. Records may come in any order.
+    """The halves in a range of the log, with their outcomes. Records may come in any order.
 
-    Memory: one value for each half whose outcome was not seen yet, one number for each outcome whose half was not seen.
+    An object keeps one value for each half whose outcome was not seen yet, and one number for each outcome whose half
+    was not seen.
     """
 
     def __init__(self, since_ms: int = 0, *, keys: Mapping[str, str] = NO_KEYS) -> None:
-        """`since_ms`: halves that were stored earlier are left out; `keys`: as for half_copy()."""
+        """Halves that were stored before `since_ms` are left out. `keys` is that of half_copy()."""
         self._since_ms = since_ms
         self._keys = keys
         self._open: dict[int, HalfCopy] = {}
@@ -56,7 +57,7 @@ class LogHalves:
         self.outcomes: dict[Pair, HalfOutcomes] = {}
 
     def add(self, record: MessageRecord) -> None:
-        """Adds the next record, of any topic."""
+        """Adds the next record, whatever its topic."""
         kind, place = record.transaction_type, record.prepared_transaction_offset
         if kind is TransactionType.NONE:
             return
@@ -83,12 +84,12 @@ class LogHalves:
             self.outcomes[pair].rolled_back += 1
 
     def open(self) -> list[HalfCopy]:
-        """Returns the halves that nothing has ended, the oldest first."""
+        """Returns the halves that nothing has ended. The list begins with the oldest half."""
         return sorted(self._open.values(), key=lambda copy: (copy.born_ms, copy.commit_log_offset))
 
 
 class LogWalk:
-    """The log of one master. Used by one thread only."""
+    """The log of one master. Only one thread may use an object."""
 
     def __init__(
         self,
@@ -103,13 +104,13 @@ class LogWalk:
         self._broker = broker
         self._address = address
         self._pace = pace
-        # The name is misspelled up to 4.5.1. A broker also shows what its file says under the later name, but does not
-        # use it.
+        # Brokers up to 4.5.1 misspell this name. Such a broker also shows the value of the later name from its file,
+        # but does not use this value.
         size = config.get("mapedFileSizeCommitLog", "")
         self._file_bytes = int(size) if size.isdigit() and int(size) > 0 else _FILE_BYTES
 
     def starts(self, begin: int, end: int, places: Collection[int]) -> list[int]:
-        """Returns places, in order, at which walkers may begin."""
+        """Returns the sorted places at which walkers may begin."""
         first_file = begin // self._file_bytes + 1
         files = range(first_file * self._file_bytes, end, self._file_bytes)
         return sorted({begin, *files, *(place for place in places if begin < place < end)})
@@ -159,8 +160,8 @@ class LogWalk:
 
 
 def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: int | None) -> tuple[set[int], int]:
-    """Returns the places of records in queues, and the last place of those stored before a time, where a walk may
-    begin."""
+    """Returns the places of records in queues, at which walks may begin. Also returns the last place of a record that
+    was stored before the time."""
     places: set[int] = set()
     before: list[int] = []
     for topic, count in topics.items():

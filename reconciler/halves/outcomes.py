@@ -1,5 +1,5 @@
-"""Finds how ended halves ended: a copy in their topic names committed ones, and nothing names those that were rolled
-back. Pure.
+"""Finds the outcomes of ended halves. A copy in the real topic names each committed half, and nothing names a half that
+was rolled back. The functions are pure.
 
 In every version, a committed copy has the commit-log offset of the half copy that its END named. So one pass over the
 real topics is enough. The places of halves rise with their queue offsets, and a half costs 21 bytes of memory.
@@ -21,14 +21,15 @@ _ASKED, _IMMUNE = b"TRANSACTION_CHECK_TIMES\x01", b"TRAN_PREPARED_QUEUE_OFFSET\x
 
 @dataclass(slots=True)
 class HalfOutcomes:
-    """Numbers of halves of one topic and producer group; a half that a check has put back counts once."""
+    """Numbers of halves of one topic and producer group. A half that a check has put back counts once."""
 
-    #: Halves of the requested time, without those that were put back from before it.
+    #: Number of halves of the requested time. Copies of halves from before this time do not count.
     halves: int = 0
     committed: int = 0
-    #: Halves that were ended without a message in the topic. Only the business's database shows whether that is right.
+    #: Number of halves that were ended without a message in the topic. Only the business's database shows whether that
+    #: is right.
     rolled_back: int = 0
-    #: Further messages of one half beyond the first: each was delivered again.
+    #: Number of messages beyond the first message of each half. Each of them was delivered again.
     committed_again: int = 0
 
     def add(self, other: HalfOutcomes) -> None:
@@ -40,8 +41,8 @@ class HalfOutcomes:
 
 
 def property_of(properties: bytes, name: bytes) -> bytes:
-    """Returns the value of a property in a stored record; `name` is between its two separators. Empty: the record has
-    no such property."""
+    """Returns the value of a property in a stored record. `name` includes the separator before and after the name.
+    Returns b"" if the record has no such property."""
     found = properties.find(name)
     if found < 0 and not properties.startswith(name[1:]):
         return b""
@@ -51,16 +52,16 @@ def property_of(properties: bytes, name: bytes) -> bytes:
 
 
 class HalfPlaces:
-    """Halves in the order of their queue, and which of them a committed copy has named."""
+    """Halves in the order of their queue. Each half has the number of committed copies that name it."""
 
     def __init__(self) -> None:
         self._begin = 0
         self._places = array("q")
         self._groups = array("I")
-        #: Hashes of the keys, by which copies that a check has put back are found to be of one half.
+        #: Hashes of the halves' keys. Two copies of one half have the same hash.
         self._hashes = array("q")
         self._numbers: dict[tuple[bytes, bytes], int] = {}
-        #: Number of messages of each half copy; more than 255 count as 255.
+        #: Number of messages of each half copy. A number above 255 is stored as 255.
         self._committed = bytearray()
         self._put_back: set[int] = set()
 
@@ -85,15 +86,15 @@ class HalfPlaces:
         self._committed.append(0)
 
     def add_committed(self, place: int) -> None:
-        """Notes that a message in a topic names the half at that place of the log; any other place is of a half that
-        was not read."""
+        """Counts a message that names the half at this place of the log. Does nothing if no half was read from this
+        place."""
         index = bisect_left(self._places, place)
         if index < len(self._places) and self._places[index] == place and self._committed[index] < 255:
             self._committed[index] += 1
 
     def outcomes(self, ended: OffsetBits | None) -> dict[tuple[str, str], HalfOutcomes]:
-        """Returns topic and producer group -> what became of its halves, for those that have any. `ended` None: it is
-        unknown which were ended, so none counts as rolled back."""
+        """Returns topic and producer group -> outcomes of their halves. Pairs without halves are left out. If `ended`
+        is None, nobody knows which halves were ended, and none counts as rolled back."""
         found = [HalfOutcomes() for _ in self._numbers]
         for group, _, messages, is_ended in self._each(ended):
             _count(found[group], messages, is_ended=is_ended)
@@ -101,8 +102,8 @@ class HalfPlaces:
         return {pair: outcome for pair, outcome in zip(pairs, found, strict=True) if outcome.halves}
 
     def ended_halves(self, ended: OffsetBits | None, topic: str) -> tuple[list[int], list[int]]:
-        """Returns queue offsets of a topic's committed halves, and of those that were rolled back; for a half that was
-        put back, of its newest copy. The newest come last."""
+        """Returns the queue offsets of a topic's committed halves, and of its rolled-back halves. For a half that was
+        put back, the offset is that of its newest copy. Both lists end with the newest half."""
         name = topic.encode()
         groups = {number for (of, _), number in self._numbers.items() if of == name}
         committed: list[int] = []
@@ -113,8 +114,8 @@ class HalfPlaces:
         return sorted(committed), sorted(rolled_back)
 
     def _each(self, ended: OffsetBits | None) -> Iterator[tuple[int, int, int, bool]]:
-        """Yields each half once: its group, its newest copy, its number of messages, and whether it was ended without a
-        message."""
+        """Yields four values for each half: its group, its newest copy, its number of messages, and whether it was
+        ended without a message."""
         several = {self._hashes[index]: _Copies() for index in self._put_back}
         for index, (group, hashed, messages) in enumerate(
             zip(self._groups, self._hashes, self._committed, strict=True)
@@ -138,11 +139,11 @@ class _Copies:
     """All copies of a half that a check has put back."""
 
     group: int = 0
-    #: The number of the half whose copy is the newest.
+    #: Number of the newest copy, counted from the first half that was read.
     newest: int = 0
     messages: int = 0
     is_ended: bool = False
-    #: False: the first copy was sent before the requested time.
+    #: False if the first copy was sent before the requested time.
     has_first: bool = False
 
 

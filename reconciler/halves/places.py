@@ -1,4 +1,4 @@
-"""Reads which halves a broker has, and from which of them a message in their topics was committed."""
+"""Reads the halves of a broker, and the committed messages that name these halves."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from reconciler.rocketmq.wire.codes import HALF_TOPIC, SystemFlag
 
 TOPIC_GONE = Code("scan.topic-gone", topic=Field.NAME)
 
-#: Allows for brokers' clocks that were set back, and for the search by time, which is not exact.
+#: Margin for a search by time, which is not exact. It also covers brokers' clocks that were set back.
 MARGIN_MS = 600_000
 _TRANSACTION_BITS, _COMMITTED = int(SystemFlag.TRANSACTION_MASK), int(SystemFlag.COMMIT)
 
 
 class PlacesReader:
-    """Reads places of halves; used by one thread only."""
+    """Reads the places of halves. Only one thread may use an object."""
 
     def __init__(self, queues: MasterQueues, *, show: Callable[[int, int], None]) -> None:
-        """`show`: called once per answer with the number of records that were read, and the number of all."""
+        """`show` is called once per answer, with the number of records that were read and the number of all records."""
         self._queues = queues
         self._show = show
         self.places = HalfPlaces()
-        #: When the oldest half that was read was stored, ms UTC. None: no half was read.
+        #: Store time of the oldest half that was read, in ms UTC. None if no half was read.
         self.oldest_ms: int | None = None
 
     def halves(self, begin: int, end: int) -> None:
@@ -37,8 +37,8 @@ class PlacesReader:
             self._show(heads[-1].queue_offset - begin, end - begin)
 
     def committed(self, topic: str, queues: int, since_ms: int) -> None:
-        """Reads the messages of a topic that were stored since a time. `queues`: the number of its queues on this
-        broker."""
+        """Reads the messages of a topic that were stored since a time. `queues` is the number of the topic's queues on
+        this broker."""
         for queue_id in range(queues):
             first, end = self._queues.bounds(topic, queue_id) or (0, 0)
             begin = max(first, self._queues.at_time(topic, since_ms, otherwise=first, queue_id=queue_id))
@@ -50,5 +50,5 @@ class PlacesReader:
 
 
 def topic_gone(topic: str) -> Fact:
-    """Returns a fact that says that a broker has halves of a topic but no queue of it."""
+    """Returns the fact that the broker has halves of the topic, but no queue of the topic."""
     return TOPIC_GONE(topic=topic)

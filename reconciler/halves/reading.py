@@ -1,8 +1,9 @@
-"""Half queues read to their ends before something is sent by a row of the business: adapter of HalfReading.
+"""Adapter of HalfReading, which reads half queues to their ends before a row of the business causes a send.
 
-A row of a key may be of each message of that key, so each of them has to be in the ledger. What other readers noted is
-not relied on: they may have taken the key from another place, and a ledger may have been lost since. So a process reads
-all that brokers still have once, and from there on what is new.
+A row of the business may belong to any message with its key, so the ledger must have each of these messages. A process
+does not rely on halves that other readers have stored. Other readers may have taken the key from another place, and the
+ledger may have been lost since. So a process first reads all halves that brokers still have, and afterwards only new
+halves.
 """
 
 from __future__ import annotations
@@ -32,21 +33,23 @@ from reconciler.rocketmq.client.routes import MessageQueue, Whereabouts
 from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: How long one call reads, at least some halves of each queue: rounds of its topic wait for it.
+#: Longest time for which one call reads. Rounds of the topic wait for this call. Each call reads at least some halves
+#: of each queue.
 READ_SECONDS_MAX = 10.0
-#: Halves a second, of all brokers.
+#: Most halves that are read per second, over all brokers.
 READ_PER_SECOND = 20_000.0
-#: Halves that are noted in one transaction.
+#: Most halves that one transaction stores.
 NOTED_AT_ONCE = 500
-#: How many last records of a queue are read for a younger copy of a half that lies further back: the second number
-#: where the index has not come to the first.
+#: Number of a queue's last records that are searched for a younger copy of a half further back. The second number is
+#: for a queue whose index has not reached the first record of the smaller search.
 LOOKED_BACK = (64, 1_024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """How far a half queue was read. Offsets are names that a broker may give again, and a ledger may be put back: the
-    last half that was read, and the mark that was noted with the last halves, are still where they were."""
+    """The position up to which a half queue was read. A broker may give an offset again, and a ledger may be restored
+    from a backup. So the position counts only if the last record is still at its offset, and the mark is still in the
+    ledger."""
 
     following: int
     last: QueueRecord
@@ -54,7 +57,8 @@ class _Place:
 
 
 class RemotingHalfReading:
-    """Masters alone, without a trace. Thread-safe; several processes may read and note the same."""
+    """Reads half queues of masters without leaving a trace. Thread-safe. Several processes may read and store the same
+    halves."""
 
     def __init__(
         self,
@@ -70,10 +74,10 @@ class RemotingHalfReading:
         noted_at_once: int = NOTED_AT_ONCE,
         looked_back: Sequence[int] = LOOKED_BACK,
     ) -> None:
-        """`queries`: by topic what proves its commits. `client`: pulls; a slow one ends no connection of others.
-        `why_not`: nothing is noted under a query that nobody stands by: that of another process may be the one.
-        `horizon`: how far brokers have come with what they had stored: queue and index follow the log, the queue first.
-        """
+        """`queries` has the commit query of each topic. `client` sends the pulls: a slow pull ends no connection of
+        other clients. `why_not` returns the reason why nobody has accepted the topic's query. No half is stored then,
+        because the query of another process may be the right one. `horizon` tells up to which store time brokers have
+        built their queues and indexes. Both follow the log, and the queue comes first."""
         self._instance = instance
         self._clock = instance.clock
         self._client = client
@@ -86,16 +90,16 @@ class RemotingHalfReading:
         self._read_seconds = read_seconds
         self._noted_at_once = noted_at_once
         self._looked_back = looked_back
-        #: When the call has had its time.
+        #: Monotonic time at which the present call must end.
         self._until_seconds = 0.0
         self._lock = Lock()
-        #: Nobody else notes a half of that name: judges note those of messages, in a ledger that was put back, too.
+        #: Name of this reader's marks. No other reader stores a half of this name, even in a ledger that was restored.
         self._name = f"read-{uuid4().hex}"
-        #: By topic, broker and half topic.
+        #: (topic, broker, half topic) -> position up to which this process has read.
         self._places: dict[tuple[str, str, str], _Place] = {}
 
     def read_to_end(self, topic: str) -> Fact | None:
-        """As far as it comes in READ_SECONDS_MAX: the next call goes on there."""
+        """Reads for at most READ_SECONDS_MAX. The next call goes on where this call stopped."""
         if (refused := self._why_not(topic)) is not None:
             return refused
         with self._lock:
@@ -111,8 +115,8 @@ class RemotingHalfReading:
             return next((why for why in whys if why is not None), None)
 
     def is_newest(self, half: StoredMessage) -> bool | None:
-        """The queue is read from the half to its end; where that is far, from the first record that the index has: the
-        index tells what lies before it. A broker puts an open half back at the end of its queue."""
+        """Reads the queue from the half to the end. If the end is far, reads only the last records, and asks the index
+        for the records before them. A broker puts an open half back at the end of its queue."""
         try:
             places = self._instance.routes.whereabouts(half.real_topic)
             place = next((one for one in places if one.broker_name == half.broker), None)
@@ -143,7 +147,8 @@ class RemotingHalfReading:
         return not any(_is_of(half, one) for one in queues.records(half.topic, begin, end))
 
     def _is_indexed(self, queues: MasterQueues, master: str, half_topic: str, offset: int) -> bool:
-        """The index follows the log in order: what it has of a record, it has of all before."""
+        """Returns True if the index has the record at the offset. The index follows the log in order, so it then has
+        all earlier records."""
         record = next(queues.records(half_topic, offset, offset + 1), None)
         if record is None or not record.unique_key:
             return False
@@ -193,7 +198,8 @@ class RemotingHalfReading:
         return halves_left(broker, end - at)
 
     def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:
-        """How far the queue was read, unless queue or ledger are others since: then all is read again."""
+        """Returns the position up to which the queue was read. Returns None if the queue or the ledger was replaced
+        since. Then everything is read again."""
         known = self._places.get(of)
         if known is None:
             return None
@@ -205,7 +211,8 @@ class RemotingHalfReading:
         return None
 
     def _mark(self, of: tuple[str, str, str], stored_at_ms: int, queue_offset: int) -> NotedHalf:
-        """Noted with the halves up to an offset: it has another digest each time, and lives as long as the halves."""
+        """Makes the mark that is stored together with the halves up to an offset. Each mark has another digest. A mark
+        is kept as long as the halves."""
         _, broker, half_topic = of
         name = f"{self._name}-{'rocksdb' if half_topic == ROCKSDB_HALF_TOPIC else 'log'}"
         return NotedHalf(
@@ -226,5 +233,6 @@ class RemotingHalfReading:
 
 
 def _is_of(half: StoredMessage, copy: MessageRecord) -> bool:
-    """Another topic may have the same key: its halves lie in the same queue."""
+    """Returns True if the record is a copy of the half. The topics must agree, because the queue also has halves of
+    other topics, which may have the same key."""
     return copy.unique_key == half.unique_key and real_topic(copy) == half.real_topic

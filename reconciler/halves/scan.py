@@ -1,8 +1,8 @@
-"""One look at the halves of one master; its method `run` shows the order.
+"""One look at the halves of one master. The method BrokerScan.run shows the order of the steps.
 
-The check service's saved offset limits the work: every half below it was ended, put back or given up, so an open half
-costs one record, however many halves the topic has. The order matters: the ends are read once more after the halves, so
-that a half that is called open was open then.
+The check service's saved offset limits the work. Every half below this offset was ended, put back or given up. So an
+open half costs one record, however many halves the topic has. The ends are read again after the halves. So a half that
+is called open was still open after all halves were read.
 """
 
 from __future__ import annotations
@@ -64,24 +64,26 @@ DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.
 TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
 STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
-#: Only the last given-up halves are shown, at most so many.
+#: Most given-up halves that are shown. The last ones are shown.
 GIVEN_UP_MAX = 10_000
-#: Most halves that are looked for in their topics, because each costs a request.
+#: Most halves whose messages are looked up in their topics, because each look-up costs a request.
 LOOK_UPS_MAX = 100_000
-#: Halves that were given up without a trace (up to 4.5.1) are looked for only among those of this time.
+#: Age up to which halves are searched for those that were given up without a trace (brokers up to 4.5.1).
 SILENT_MS = 24 * 3_600_000
-#: Up to 5.0 an OP record costs a request: with more than these, the margin is shortened.
+#: Most OP records that are read one by one. Brokers up to 5.0 need a request for each of them. With more records, the
+#: margin before the first half is shortened.
 _SINGLE_ENDS_MAX = 100_000
 
-#: A broker that batches ends for longer than this is not waited for; if each batch is full at once, no end waits.
+#: Longest wait for ends that a broker batches. A busy broker fills each batch at once, so its ends need no wait.
 _ENDS_SEEN_AFTER_SECONDS_MAX = 10.0
 
-#: Called with the number of records to read, as far as it is known, and the number that were read.
+#: A function that shows the progress. The arguments are the broker, the number of records that were read, and the
+#: number of records to read.
 Progress = Callable[[str, int, int], None]
 
 
 class BrokerScan:
-    """Used by one thread only. `findings` has what is known so far, also after `run` was interrupted."""
+    """One scan of a broker, for one thread. `findings` has the results so far, even after `run` was interrupted."""
 
     def __init__(
         self,
@@ -98,9 +100,9 @@ class BrokerScan:
         walks: bool = False,
         keys: Mapping[str, str] = NO_KEYS,
     ) -> None:
-        """`since_ms`: for given-up halves and for the counting, only those stored since then. `is_counting`: counts how
-        all halves ended, which reads all of them and the queues of their topics. `walks`: up to 4.2, walks the log
-        record by record. `keys`: as for half_copy()."""
+        """`since_ms` limits given-up halves and counted halves to those that were stored since then. `is_counting`
+        counts the outcomes of all halves, which reads all halves and the queues of their topics. `walks` walks the log
+        of a broker up to 4.2 record by record. `keys` is that of half_copy()."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -114,12 +116,12 @@ class BrokerScan:
         self._is_counting = is_counting
         self._walks = walks
         self._keys = keys
-        #: While halves are read: what they are compared with, and which remain.
+        #: The ends and the remaining halves while halves are read. Otherwise None.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
 
     def run(self) -> BrokerFindings:
-        """Reads, decides and returns the findings. Raises nothing that a broker can cause: `unread` says it."""
+        """Reads, decides and returns the findings. An error of a broker is not raised, but kept in `unread`."""
         try:
             self._run()
         except ReconcilerError as error:
@@ -130,7 +132,7 @@ class BrokerScan:
         return self.findings
 
     def so_far(self) -> BrokerFindings:
-        """Returns what is known after `run` was interrupted; whether open halves were delivered is not known then."""
+        """Returns the findings after `run` was interrupted. They do not tell whether open halves were delivered."""
         if self._reading is not None and not self.findings.halves:
             look, not_ended = self._reading
             now_ms = self._clock.now_ms()
@@ -151,7 +153,8 @@ class BrokerScan:
             else:
                 found.unread = in_no_queue(found.version)
             return
-        # read before the end, because a round between both reads puts halves back after it
+        # The saved offset is read before the end of the queue. Copies that a round puts back between both reads then
+        # lie before this end.
         saved = self._saved_offset()
         bounds = self._queues.bounds(HALF_TOPIC)
         if bounds is None:
@@ -162,7 +165,8 @@ class BrokerScan:
         started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
         look = HalfLook(rules, OffsetBits(*bounds), EndsSource(self._queues))
         copies = self._not_ended(look, begin, bounds[1], started_ms=started_ms)
-        # Read after the halves, so that a half that is given up meanwhile is found in one of both places.
+        # Given-up halves are read after the other halves. A half that is given up in between is then found in one of
+        # both places.
         parked = self._given_up(rules) if facts.keeps_discarded else self._given_up_in_silence(rules, bounds[0], begin)
         still = {copy.identity: copy for copy in copies if not _is_behind(copy, parked)}
         parked = {identity: copy for identity, copy in parked.items() if identity not in still}
@@ -175,7 +179,8 @@ class BrokerScan:
             self._count_outcomes(look, bounds)
 
     def _saved_offset(self) -> int | None:
-        """Returns None if no round has moved it yet, or the account may not ask; then all halves are read."""
+        """Returns the saved offset. Returns None if no round has saved one yet, or if the account may not ask. Then all
+        halves are read."""
         try:
             return self._queues.saved_offset(HALF_TOPIC, CHECK_GROUP)
         except AccessRefused as error:
@@ -185,8 +190,8 @@ class BrokerScan:
     # ----------------------------------------------------------------- halves about which the broker still asks
 
     def _not_ended(self, look: HalfLook, begin: int, end: int, *, started_ms: int | None) -> list[HalfCopy]:
-        """Returns newest copies that nothing had ended when their queue was read. `started_ms` None: the saved offset
-        is unknown, so nothing shows whether the check service has stopped before the first of them."""
+        """Returns the newest copies that nothing had ended when the queue was read. `started_ms` is None if the saved
+        offset is unknown. Then nothing shows whether the check service stands still before the first half."""
         if begin >= end:
             return []
         source, ends = look.source, look.ends
@@ -205,7 +210,7 @@ class BrokerScan:
         if first is not None and source.is_readable:
             self._read_ends(look, source.read_until)
             if put_back := [copy for copy in not_ended.copies() if copy.is_put_back]:
-                # Asked about a moment ago: the answer may not be visible yet.
+                # A half that was just put back was asked about a moment ago. Its end may not be visible yet.
                 newest_ms = max(copy.store_ms for copy in put_back)
                 seen_ms = newest_ms + round(look.rules.ended_seen_after_seconds * 1000)
                 self._clock.sleep(min(look.rules.ended_seen_after_seconds, (seen_ms - self._clock.now_ms()) / 1000))
@@ -231,7 +236,7 @@ class BrokerScan:
             look.ends.add(offset)
 
     def _ended_before(self, copies: list[HalfCopy], ends: OffsetBits) -> set[Identity]:
-        """Returns halves with an older copy that was ended. A half whose copies cannot be looked up counts as not
+        """Returns the halves with an older copy that was ended. A half whose copies cannot be looked up counts as not
         ended."""
 
         def is_ended(copy: HalfCopy) -> bool:
@@ -244,7 +249,8 @@ class BrokerScan:
             return {copy.identity for copy, is_it in zip(known, pool.map(is_ended, known), strict=True) if is_it}
 
     def _walk(self, walk: LogWalk, rules: CheckRules) -> None:
-        """Walks twice, because records that come meanwhile may end halves that were found."""
+        """Walks the log, then walks the records that came meanwhile. These records may end halves that the first walk
+        found."""
         begin, end = self._log_bounds()
         topics = self._admin.topics(self._address)
         places, before = places_of_queues(self._queues, topics, self._since_ms)
@@ -290,8 +296,8 @@ class BrokerScan:
         return found
 
     def _given_up_in_silence(self, rules: CheckRules, first: int, until: int) -> dict[Identity, HalfCopy]:
-        """Returns given-up halves up to 4.5.1, which leave only a line in the broker's log and their last copy below
-        the saved offset."""
+        """Returns the given-up halves of a broker up to 4.5.1. Such a half leaves only a line in the broker's log, and
+        its last copy below the saved offset."""
         since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         self.findings.note(GIVEN_UP_SINCE(since_ms=since_ms))
         begin = max(first, self._queues.at_time(HALF_TOPIC, since_ms, otherwise=first))
@@ -319,10 +325,11 @@ class BrokerScan:
         self.findings.outcomes = read.places.outcomes(look.ends if look.source.is_readable else None)
 
     def _in_rocksdb(self, rules: CheckRules) -> Iterator[Half]:
-        """Yields halves that the broker stores in RocksDB, of the requested time, or of one day.
+        """Yields the halves that the broker stores in RocksDB. They are those of the requested time, or of the last
+        day.
 
-        They are never put back, and their questions are not counted outside, so that "given up" depends on their age.
-        Each END has an OP record with the place of its half.
+        Such halves are never put back, and clients cannot read the number of their questions. So the age of a half
+        decides whether it was given up. Each END has an OP record with the place of its half.
         """
         since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         try:
@@ -356,7 +363,7 @@ class BrokerScan:
     # ----------------------------------------------------------------- questions to brokers about halves
 
     def _looked_up(self, copies: Mapping[Identity, HalfCopy]) -> dict[Identity, bool | None]:
-        """Looks up the oldest first; of more than LOOK_UPS_MAX nothing is known."""
+        """Looks up the LOOK_UPS_MAX oldest halves. The result says nothing about further halves."""
         asked = sorted(copies.values(), key=lambda copy: copy.born_ms)[:LOOK_UPS_MAX]
         if len(asked) < len(copies):
             self.findings.note(TOO_MANY(number=len(copies), looked_up=len(asked)))
@@ -384,7 +391,7 @@ class BrokerScan:
 
 @dataclass(frozen=True, slots=True)
 class HalfLook:
-    """What a look at the half topic needs."""
+    """The rules, the known ends, and the source of further ends for one look at the half topic."""
 
     rules: CheckRules
     ends: OffsetBits
@@ -392,8 +399,8 @@ class HalfLook:
 
 
 class EndsSource:
-    """Reads OP records of one master, as its version allows it: by pulls (from 5.0 on), by entries of the queue (4.7 to
-    4.9), or not at all."""
+    """Reads the OP records of one master. From 5.0 on, they are pulled. From 4.7 to 4.9, they are found by the entries
+    of their queue. From older brokers they cannot be read."""
 
     def __init__(self, queues: MasterQueues) -> None:
         self._queues = queues
@@ -404,7 +411,7 @@ class EndsSource:
         self.is_readable = self._is_pulled or queues.shows_unregistered(OP_TOPIC, queues.maximum(OP_TOPIC))
 
     def begin(self, first_half_ms: int, now_ms: int, rules: CheckRules) -> int:
-        """Returns where to begin, so that ends of older copies of the halves are read, too."""
+        """Returns the offset at which to begin, so that ends of older copies are also read."""
         older_ms = min(first_half_ms, now_ms - round(rules.asked_for_seconds * 1000)) - MARGIN_MS
         begin = self.since(older_ms)
         if not self._is_pulled and self._queues.maximum(OP_TOPIC) - begin > _SINGLE_ENDS_MAX:
@@ -416,7 +423,7 @@ class EndsSource:
         return max(self._first, self._queues.at_time(OP_TOPIC, time_ms, otherwise=self._first))
 
     def read(self, begin: int) -> Iterator[int]:
-        """Yields offsets of halves that were ended, from there to the queue's present end."""
+        """Yields the offsets of ended halves that OP records from `begin` to the present end name."""
         if self._is_pulled:
             bounds = self._queues.bounds(OP_TOPIC)
             end = begin if bounds is None else bounds[1]
@@ -427,7 +434,8 @@ class EndsSource:
 
 
 def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
-    """Returns the rules from a broker's configuration, or from its version if the configuration does not say."""
+    """Returns the check rules of a broker. A rule that the configuration does not name comes from the broker's
+    version."""
 
     def milliseconds(name: str, default_seconds: float) -> float:
         text = config.get(name, "")
@@ -447,22 +455,23 @@ def check_rules(config: Mapping[str, str], facts: BrokerFacts) -> CheckRules:
 
 
 def version_of(info: Mapping[str, str]) -> str:
-    """Returns a broker's name for its release."""
+    """Returns the release of a broker, such as "5.3.3"."""
     return info.get("brokerVersionDesc", "").removeprefix("V").replace("_", ".")
 
 
 def in_no_queue(version: str) -> Fact:
-    """Returns a fact that says that the broker stores halves where they cannot be pulled."""
+    """Returns the fact that the broker stores halves in no queue, so that they cannot be pulled."""
     return IN_NO_QUEUE(version=version)
 
 
 def before_first_round(number: int) -> Fact:
-    """Returns a fact that says that the half topic cannot be pulled yet."""
+    """Returns the fact that the half topic cannot be pulled yet."""
     return BEFORE_FIRST_ROUND(number=number)
 
 
 def why_unread(error: ReconcilerError) -> Fact:
-    """Returns why halves are unread; the remedy of a refusal names a setting, unless a right is missing."""
+    """Returns the reason why halves were not read. For a refusal, the reason leaves out the remedy unless a right is
+    missing, because the remedy names a setting."""
     if isinstance(error, AccessRefused) and error.lacking is not Lacking.RIGHT:
         return REFUSED(why=without_remedy(error))
     return NOT_REACHED(why=str(error))

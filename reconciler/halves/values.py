@@ -1,4 +1,5 @@
-"""Values: a copy of a half on a broker, the rules by which that broker asks about it, and what became of it."""
+"""Values that describe a half: a copy on a broker, the rules by which the broker asks about the half, and the fate of
+the half."""
 
 from __future__ import annotations
 
@@ -11,19 +12,19 @@ from reconciler.policy.commit_query import BusinessAnswer, BusinessState
 
 
 class HalfFate(StrEnum):
-    """What a look at the brokers shows about a half. Only UNDELIVERED halves can be lost."""
+    """The fate of a half that a look at the brokers shows. Only halves whose fate is in UNDELIVERED can be lost."""
 
-    #: Neither committed, rolled back nor given up by its broker.
+    #: The half was neither committed nor rolled back, and its broker has not given it up.
     OPEN = "open"
-    #: So young that its end may not be visible yet.
+    #: The half is so young that its end may not be visible yet.
     FRESH = "fresh"
-    #: Its message is in its topic, but the broker has not noticed, and still asks.
+    #: The message is in its topic, but the broker has not noticed that, and still asks.
     DELIVERED = "delivered"
-    #: It was rolled back, but the broker has not noticed, and still asks.
+    #: The half was rolled back, but the broker has not noticed that, and still asks.
     ENDED = "ended"
-    #: The broker has given it up. Nothing happens to it any more without a person.
+    #: The broker has given the half up. Nothing happens to the half any more unless a person acts.
     GIVEN_UP = "given-up"
-    #: The broker has given it up, but its message is in its topic.
+    #: The broker has given the half up, but the message is in its topic.
     GIVEN_UP_DELIVERED = "given-up-delivered"
 
 
@@ -34,15 +35,15 @@ UNDELIVERED = frozenset({HalfFate.OPEN, HalfFate.GIVEN_UP})
 class CheckRules:
     """A broker's rules for asking producers (BrokerConfig, TransactionalMessageServiceImpl)."""
 
-    #: transactionTimeOut: how long a half waits for its first question.
+    #: Time that a half waits for its first question (transactionTimeOut).
     timeout_seconds: float
-    #: transactionCheckInterval.
+    #: Time between two check rounds (transactionCheckInterval).
     interval_seconds: float
-    #: transactionCheckMax.
+    #: Most questions about one half (transactionCheckMax).
     questions_max: int
-    #: fileReservedTime: a half that was born earlier is given up without a question.
+    #: Retention of the broker (fileReservedTime). A half that was born earlier is given up without a question.
     retention_seconds: float
-    #: How long it may take until the end of a half becomes visible.
+    #: Longest time until the end of a half becomes visible.
     ended_seen_after_seconds: float
 
     @property
@@ -53,86 +54,90 @@ class CheckRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCopy:
-    """One record of a half: the first one, one that a check has put back, or one in the topic of given-up halves."""
+    """One record of a half. It is the first copy, a copy that a check has put back, or a copy in the topic of given-up
+    halves."""
 
     broker: str
-    #: The topic that consumers see.
+    #: The real topic, which consumers see.
     topic: str
     producer_group: str
-    #: Empty if its producer gave no key.
+    #: Unique key of the message. Empty if the producer gave no key.
     unique_key: str
     queue_offset: int
     commit_log_offset: int
     born_ms: int
     store_ms: int
-    #: How often producers were asked, as far as this copy shows.
+    #: Number of questions to producers that this copy shows.
     asked: int
-    #: False: the first copy.
+    #: False for the first copy.
     is_put_back: bool
-    #: How long it waits for its first question: transactionTimeOut, or its own CHECK_IMMUNITY_TIME_IN_SECONDS.
+    #: Time that the half waits for its first question. It is transactionTimeOut, or the half's own
+    #: CHECK_IMMUNITY_TIME_IN_SECONDS.
     left_alone_seconds: float
     #: The id that the broker's tools use.
     offset_message_id: str
     tags: str = ""
-    #: The business key, if a commit query asks for it; empty: no key, or several.
+    #: The business key, if a commit query asks for one. Empty if the half has no key, or several keys.
     business_key: str = ""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The same for all copies of a half: its topic and key; without a key, its place."""
+        """Name of the half, equal for all its copies. It is the topic and the key. Without a key, it is the topic and
+        the place."""
         return self.topic, self.unique_key or f"@{self.broker}/{self.commit_log_offset}"
 
     @property
     def since_ms(self) -> int:
-        """Since when it surely exists: its birth is by its producer's clock, which may be ahead."""
+        """Time since which the half surely exists. Its birth time comes from the producer's clock, which may be
+        ahead."""
         return min(self.born_ms, self.store_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Half:
-    """A half and what was found out about it."""
+    """A half, with the facts that a look at brokers found."""
 
-    #: Its newest copy.
+    #: The newest copy of the half.
     copy: HalfCopy
     state: HalfFate
-    #: Number of clients of its producer group that this broker could ask now. None: the broker did not say.
+    #: Number of clients of the half's producer group that this broker could ask now. None if the broker did not say.
     producers: int | None = None
-    #: Number of questions that the broker will still ask. None: unknown, or it asks none.
+    #: Number of questions that the broker will still ask. None if the number is unknown, or if the broker asks none.
     questions_left: int | None = None
-    #: Roughly when the last question is asked, ms UTC.
+    #: Approximate time of the last question, in ms UTC.
     asked_until_ms: int | None = None
-    #: When the broker may delete it, ms UTC.
+    #: Time from which the broker may delete the half, in ms UTC.
     kept_until_ms: int | None = None
-    #: False: not every broker could be asked whether its message is in its topic.
+    #: False if some broker could not be asked whether the message is in its topic.
     is_looked_up: bool = True
-    #: What the business's own tables say. None: they were not asked.
+    #: The answer of the business's own tables. None if they were not asked.
     business: BusinessAnswer | None = None
 
     @property
     def business_state(self) -> BusinessState | None:
-        """The same without its reason."""
+        """The state in the answer of the business, without the reason."""
         return None if self.business is None else self.business.state
 
 
 @dataclass(slots=True, kw_only=True)
 class BrokerFindings:
-    """What was found on one broker so far."""
+    """The findings on one broker so far."""
 
     broker: str
     address: str = ""
     version: str = ""
     halves: tuple[Half, ...] = ()
-    #: Number of records that were read for it.
+    #: Number of records that were read for these findings.
     records_read: int = 0
-    #: Topic and producer group -> how its halves ended. None: not asked for.
+    #: (topic, producer group) -> outcomes of their halves. None if the outcomes are not counted.
     outcomes: dict[tuple[str, str], HalfOutcomes] | None = None
-    #: For how long its check service has not moved from one half. None: it moves, or that is unknown.
+    #: Time for which the broker's check service has not moved from one half. None if it moves, or if that is unknown.
     stands_seconds: float | None = None
-    #: What could not be read, and why.
+    #: Facts about what could not be read.
     notes: list[Fact] | None = None
-    #: Why its halves could not be read. None: they were read.
+    #: The reason why the broker's halves could not be read. None if they were read.
     unread: Fact | None = None
-    #: False: the scan was stopped before its end.
+    #: False if the scan was stopped before its end.
     is_finished: bool = False
 
     def note(self, fact: Fact) -> None:
