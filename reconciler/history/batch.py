@@ -1,4 +1,4 @@
-"""Rows of one stream on their way into the history. Values that all rows share are held once; keys are packed."""
+"""Rows of one stream on the way into the history. A value that all rows share is held once. Keys are packed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ Value = str | int | bool | None
 
 STREAMS: Mapping[str, Table] = {stream.name: stream for stream in HISTORY_STREAMS}
 
-#: Lengths of a batch's JSON header, of its key lengths and of its keys.
+#: Three lengths of a batch: of the JSON header, of the key lengths, and of the keys.
 _HEAD = struct.Struct("<III")
 
 
 @dataclass(frozen=True, slots=True)
 class PackedKeys:
-    """Keys of 1 to 255 bytes, one after the other. A key of 16 bytes takes 17 bytes, and no object of its own."""
+    """Keys of 1 to 255 bytes, one after the other in one piece of memory.
 
-    #: One byte per key: its length.
+    A key of 16 bytes takes 17 bytes, and no Python object.
+    """
+
+    #: Lengths of the keys, one byte per key.
     lengths: bytes
     data: bytes
 
@@ -47,13 +50,13 @@ NO_KEYS = PackedKeys(b"", b"")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBatch:
-    """Rows of one stream, one per key. A stream without keys has exactly one row, all of it in `shared`."""
+    """Rows of one stream, one row per key. For a stream without keys, `shared` holds the whole of the only row."""
 
     stream: str
     #: Column -> value that all rows have.
     shared: Mapping[str, Value]
     keys: PackedKeys = NO_KEYS
-    #: Column -> one value per row, for columns that differ.
+    #: Column -> one value per row, for columns whose values differ.
     columns: Mapping[str, Sequence[Value]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -61,7 +64,10 @@ class RowBatch:
 
 
 def encode(batches: Sequence[RowBatch]) -> bytes:
-    """Encodes batches that belong together as one payload of the spool, which is kept whole or not at all."""
+    """Encodes batches that belong together as one payload of the spool.
+
+    The spool keeps a payload whole or not at all.
+    """
     return b"".join(part for batch in batches for part in _parts(batch))
 
 

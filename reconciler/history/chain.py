@@ -1,7 +1,7 @@
-"""The manifest as its writer sees it: reads new entries, and appends by an exclusive link. Raises OSError.
+"""Reads new entries of the manifest, and appends entries by an exclusive link. Raises OSError.
 
-Several writers share one chain. A writer that loses the race for a number reads the winner's entry, checks whether its
-own entry still makes sense, and takes the next number. So an entry removes only files that are still listed.
+Several writers share one chain. If a writer loses the race for a number, the writer reads the winner's entry, checks
+that its own entry still makes sense, and takes the next number. So an entry removes only files that are still listed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(r"(\d{12})\.json")
 _ENTRY_FIELDS = frozenset(f.name for f in fields(ManifestEntry)) - {"extra"}
 APPEND_TRIES_MAX = 200
-#: Extra field of a "seal" entry: the spool's segment, so that no segment is sealed twice.
+#: Extra field of a "seal" entry. It names the spool's segment, so that no segment is sealed twice.
 SEGMENT = "segment"
 
 
 class ChainContended(TransientError):
-    """Other writers were quicker in each try. The next pass tries again."""
+    """Error of an append: other writers were quicker in each try. The next pass tries again."""
 
 
 class ManifestChain:
@@ -61,26 +61,26 @@ class ManifestChain:
         self._removed: dict[str, int] = {}
         self._segments: set[str] = set()
         self.kept_from: str | None = None
-        #: Damage of the chain, one line each. It is reported, and writing continues.
+        #: Damages of the chain, one line per damage. They are reported, and writing continues.
         self.problems: list[str] = []
 
     @property
     def sequence(self) -> int:
-        """Number of the newest entry that was read. 0: no entry."""
+        """Number of the newest entry that was read. 0: no entry was read."""
         return self._sequence
 
     def files(self) -> Mapping[str, HistoryFile]:
-        """Maps paths to the files that are part of the history."""
+        """Maps the path of each file of the history to the file."""
         with self._lock:
             return dict(self._files)
 
     def removed(self) -> Mapping[str, int]:
-        """Maps paths to the time of their removal, in milliseconds."""
+        """Maps the path of each removed file to the time of the removal, in milliseconds."""
         with self._lock:
             return dict(self._removed)
 
     def forget_removed(self, path: str) -> None:
-        """Forgets a removed file, because it is deleted."""
+        """Forgets a removed file. The caller has deleted the file."""
         with self._lock:
             self._removed.pop(path, None)
 
@@ -90,14 +90,17 @@ class ManifestChain:
             return segment in self._segments
 
     def refresh(self) -> None:
-        """Reads entries that came since the last call."""
+        """Reads the entries that were added since the last call."""
         with self._lock:
             newest = self._newest()
             while self._sequence < newest or (self._folder / entry_name(self._sequence + 1)).exists():
                 self._read(self._sequence + 1)
 
     def _newest(self) -> int:
-        """Finds the newest number in the folder at the start, because a hole must not be taken for the end. Else 0."""
+        """Finds the newest number in the folder before the first reading, so that a hole is not taken for the end.
+
+        Returns 0 once entries were read.
+        """
         if self._sequence or not self._folder.is_dir():
             return 0
         return max((int(m[1]) for name in os.listdir(self._folder) if (m := _NAME.fullmatch(name))), default=0)
@@ -145,9 +148,9 @@ class ManifestChain:
         segment: str | None = None,
         still: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Writes one durable entry. False: `still` said no after another writer's entry, and nothing was written.
+        """Writes one durable entry. Returns False and writes nothing if `still` is false after another writer's entry.
 
-        Raises ChainContended, OSError.
+        Raises ChainContended and OSError.
         """
         make_folder(self._folder, below=self._root)
         with self._lock:
@@ -173,9 +176,9 @@ class ManifestChain:
         raise ChainContended(f"history: no free number in {self._folder} after {APPEND_TRIES_MAX} tries")
 
     def link(self, entry: ManifestEntry) -> bool:
-        """Gives the entry its number. False: another writer has it.
+        """Gives the entry its number. False: another writer has the number.
 
-        Over NFS a link whose answer was lost is asked for again. Then the answer is "exists", although the link is ours
+        If NFS loses the answer to a link, the client asks again. Then the answer is "exists", although the link is ours
         (link(2), BUGS).
         """
         target = self._folder / entry_name(entry.sequence)
@@ -187,7 +190,7 @@ class ManifestChain:
                 os.fsync(file.fileno())
             os.link(temporary, target)
         except FileExistsError:
-            # No two entries are alike, because they have their writer's name and time, and the files' digests.
+            # No two entries are alike, because an entry has the writer's name, the time, and the files' digests.
             if not target.exists() or target.read_bytes() != entry.encoded():
                 return False
         finally:

@@ -1,4 +1,4 @@
-"""Plans merges of files (pure), and merges them into fewer, larger ones. The rows stay; equal rows become one."""
+"""Plans merges of files (pure), and merges files into fewer, larger files. The rows stay. Equal rows become one row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from reconciler.history.tables import Partition, sorted_once
 
 logger = logging.getLogger(__name__)
 
-#: Largest size of a merge; bounds its memory.
+#: Largest size of a merge. The limit bounds the memory of a merge.
 MERGED_BYTES_MAX = 64 * 1024 * 1024
-#: Largest merge of a finished hour's files; bounds what is written again at each turn of the hour.
+#: Largest size of a merge of a finished hour's files. The limit bounds the bytes that are written again after each
+#: hour.
 SMALL_BYTES_MAX = 1024 * 1024
 #: Largest number of merges in one entry of the manifest.
 MERGES_AN_ENTRY = 64
@@ -27,7 +28,7 @@ MERGES_AN_ENTRY = 64
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of one folder that become one."""
+    """Files of one folder that become one file."""
 
     partition: Partition
     files: tuple[HistoryFile, ...]
@@ -40,11 +41,12 @@ def plan_merges(
     hour_began_ms: int,
     files_max: int,
 ) -> Iterator[Merge]:
-    """Yields merges that are worth it, oldest day first.
+    """Yields the merges that are worth their cost. The oldest day comes first.
 
-    Days before `over_before` (YYYY-MM-DD) get one file per folder. On other days small files become one, if all their
-    rows are from before `hour_began_ms`. A folder that still has more than `files_max` files is merged, too. There a
-    file that is larger than all others together stays as it is, so that a row is not written again with every seal.
+    Days before `over_before` (YYYY-MM-DD) get one file per folder. On other days, small files become one file if all
+    their rows are older than `hour_began_ms`. If a folder still has more than `files_max` files, the folder is merged,
+    too. In that merge a file that is larger than all others together is left out, so that a row is not written again
+    with every seal.
     """
     folders: dict[Partition, list[HistoryFile]] = {}
     for file in files:
@@ -92,10 +94,10 @@ class Compactor:
         self.damaged: set[str] = set()
 
     def merge(self, merges: Sequence[Merge]) -> int:
-        """Carries out up to MERGES_AN_ENTRY merges in one entry, and returns how many files were removed.
+        """Carries out up to MERGES_AN_ENTRY merges in one entry. Returns the number of removed files.
 
-        0: another writer touched the same files meanwhile. Then the written files are orphans, and are deleted.
-        Raises OSError, ChainContended.
+        Returns 0 if another writer touched the same files meanwhile. Then the written files are orphans, and are
+        deleted. Raises OSError and ChainContended.
         """
         added: list[HistoryFile] = []
         removed: list[str] = []
@@ -115,7 +117,7 @@ class Compactor:
         return len(removed) if is_done else 0
 
     def _read(self, merge: Merge) -> list[pa.Table] | None:
-        """Reads the files of a merge. None: one of them was altered or is missing."""
+        """Reads the files of a merge. None: a file was altered or is missing."""
         tables = []
         for file in merge.files:
             try:

@@ -38,7 +38,7 @@ def named(subscription: Subscription) -> dict[str, Value]:
 
 
 def _gate(event: RoundFinished) -> Sequence[RowBatch]:
-    if event.shards_run == 0:  # no shard ran, so there is no time of a round and no change
+    if event.shards_run == 0:  # no shard ran, so no round has a time and nothing changed
         return ()
     shared = named(event.subscription) | {
         "at_ms": event.at_ms,

@@ -1,4 +1,4 @@
-"""Health of the history's parts. A change is logged once; counters always run."""
+"""Health of the history's parts. A change of health is logged once. Counters count every event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Health:
-    """One part: `spool`, `history`, `redis`. Shared by threads."""
+    """Health of one part: `spool`, `history` or `capture`. Threads may share the object."""
 
     def __init__(self, part: str, *, clock: Clock) -> None:
         self._part = part
@@ -23,7 +23,7 @@ class Health:
         self.failing_since_ms: int | None = None
 
     def failed(self, error: BaseException) -> None:
-        """The part fails; logged if it worked before."""
+        """Records that the part fails. Logs the problem if the part worked before."""
         with self._lock:
             was_well, self.problem = self.problem is None, str(error)
             if was_well:
@@ -32,7 +32,7 @@ class Health:
             logger.error("history_failing", extra={"part": self._part, "error": str(error)})
 
     def worked(self) -> None:
-        """The part works; logged if it failed before."""
+        """Records that the part works. Logs this if the part failed before."""
         with self._lock:
             was_ill, since_ms = self.problem is not None, self.failing_since_ms
             self.problem = self.failing_since_ms = None
@@ -43,7 +43,7 @@ class Health:
 
 @dataclass(slots=True)
 class Counters:
-    """Counts of the history's work since the process began. One thread writes each number."""
+    """Counts of the history's work since the process began. Only one thread writes a given number."""
 
     rounds_captured: int = 0
     rounds_missed: int = 0

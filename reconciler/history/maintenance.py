@@ -1,6 +1,7 @@
-"""Moves rows from the spool into the history: sealing, adoption of dead writers' segments, compaction, retention.
+"""Moves rows from the spool into the history.
 
-A failure that a later turn may cure is logged once and tried again with growing pauses; rows wait in the spool.
+The work is sealing, adoption of dead writers' segments, compaction and retention. If a later turn may cure a failure,
+the failure is logged once, and the work is tried again with growing pauses. Rows wait in the spool.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from reconciler.history.tables import date_of
 logger = logging.getLogger(__name__)
 
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=60.0)
-#: Segments that one turn may fail to seal before it ends.
+#: Number of segments that fail to be sealed before the turn ends.
 UNSEALED_SEGMENTS_MAX = 2
 #: Seconds between two turns that retire days and delete removed files.
 RETENTION_SECONDS = 3600.0
-#: Time after a day's midnight at which compaction takes the day as over, because late seals have come.
+#: Time after a day's end at which compaction begins to treat the day as over. Late seals have come by then.
 DAY_OVER_MS = 1_800_000
 HOUR_MS = 3_600_000
 
@@ -73,11 +74,14 @@ class HistoryMaintenance:
         self.health = Health("history", clock=clock)
 
     def adopt(self, folders: Sequence[WriterFolder]) -> None:
-        """Takes over folders of dead writers. This process holds their locks already."""
+        """Takes over folders of dead writers. This process holds the folders' locks already."""
         self._adopted += folders
 
     def run_turn(self, spool: Spool | None, *, is_last: bool = False) -> None:
-        """Seals closed segments, then does the other work that is due. `is_last`: only seals, without a pause."""
+        """Seals closed segments, then does the other work that is due.
+
+        With `is_last`, only seals, and does so without a pause.
+        """
         if self._clock.monotonic_seconds() < self._not_before and not is_last:
             return
         try:
@@ -96,9 +100,10 @@ class HistoryMaintenance:
             self._failures = 0
 
     def seal_all(self, spool: Spool | None) -> None:
-        """Seals every closed segment, our own and adopted ones. Raises the first OSError or ChainContended.
+        """Seals every closed segment of this writer and of adopted folders. Raises the first OSError or ChainContended.
 
-        A segment that cannot be sealed delays no other. Two of them end the turn, because the history may be away.
+        A segment that cannot be sealed delays no other segment. Two such segments end the turn, because the history may
+        be away.
         """
         problems: list[OSError | TransientError] = []
         for folder in list(self._adopted):
@@ -143,7 +148,7 @@ class HistoryMaintenance:
         self.seal_all(None)
 
     def compact(self) -> None:
-        """Carries out all planned merges. Altered files stay as they are. Raises OSError, ChainContended."""
+        """Carries out all planned merges. Altered files stay as they are. Raises OSError and ChainContended."""
         self._chain.refresh()
         now_ms = self._clock.now_ms()
         found, damaged = self._chain.files().values(), self._compactor.damaged

@@ -1,4 +1,4 @@
-"""Newest round of every shard in spool and history: the only record of positions that survives a kill -9."""
+"""Finds the newest round of every shard in spool and history. No other record of the positions survives a kill -9."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 
-#: Newest days with rounds that are read. A shard without a round in them starts without a position.
+#: Number of newest days with rounds that are read. A shard without a round on these days starts without a position.
 DAYS_MAX = 8
 
 
@@ -46,9 +46,9 @@ def marks_in_segments(environment: str, segments: Iterable[Path]) -> dict[Shard,
 
 
 def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable[Shard]) -> dict[Shard, RoundMark]:
-    """Finds the newest rounds in sealed files, newest day first, until every wanted shard is found.
+    """Finds the newest rounds in sealed files. Reads from the newest day back, until every wanted shard is found.
 
-    Raises OSError, MalformedInput.
+    Raises OSError and MalformedInput.
     """
     chain.refresh()
     files = sorted((f for f in chain.files().values() if f.stream == ROUND.name), key=lambda f: f.date, reverse=True)
@@ -67,14 +67,14 @@ def marks_in_history(store: HistoryStore, chain: ManifestChain, wanted: Iterable
 class HistoryPositions:
     """Positions of the shards when the process begins."""
 
-    #: Newest round of each shard in spool and history. Empty: neither could be read.
+    #: Newest round of each shard in spool and history. Empty: spool and history could not be read.
     marks: dict[Shard, RoundMark]
     #: Newest round of each shard that the ledger knows.
     stored: dict[Shard, RoundDone] = field(default_factory=dict)
 
 
 class PositionsReader:
-    """Reader of positions. It adopts dead writers' folders of the spool, and reads them and the history."""
+    """Reader of positions. It adopts dead writers' folders of the spool, and reads these folders and the history."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PositionsReader:
         self._last_stored = last_stored
 
     def __call__(self) -> HistoryPositions:
-        """Reads the positions. Raises nothing: positions that cannot be read are left out, and a warning is logged."""
+        """Reads the positions. Raises no error. Positions that cannot be read are left out, and a warning is logged."""
         marks: dict[Shard, RoundMark] = {}
         try:
             adopted = adoptable(self._spool)
@@ -114,7 +114,7 @@ class PositionsReader:
         return HistoryPositions(marks=marks, stored=self._stored())
 
     def _stored(self) -> dict[Shard, RoundDone]:
-        """Reads rounds before this process, so that rounds lost with Redis' memory become a gap."""
+        """Reads the newest rounds from before this process, so that rounds lost with Redis' memory become a gap."""
         found: dict[Shard, RoundDone] = {}
         try:
             for shard in self._shards:

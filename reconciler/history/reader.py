@@ -1,4 +1,7 @@
-"""Reads a history from outside: the rows of one key, and an overview. Writes nothing. Raises OSError."""
+"""Reads a history that other processes may write: the rows of one key, and an overview. Writes nothing.
+
+Raises OSError.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,9 @@ _OF_ROUND = ("generation", "shard", "consumer_group", "topic", "epoch")
 class KeyRows:
     """Rows of one key in a history."""
 
-    #: (stream, row), each row once, by time.
+    #: Pairs (stream, row), sorted by time. Each row appears once.
     rows: tuple[tuple[str, Mapping[str, Any]], ...]
-    #: Reasons why the answer may be incomplete, one line each.
+    #: Reasons why the answer may be incomplete, one line per reason.
     problems: tuple[str, ...]
 
 
@@ -39,11 +42,11 @@ class SubscriptionHistory:
     """Reach of the history of one subscription."""
 
     subscription: Subscription
-    #: Rounds that were captured on the newest days.
+    #: Number of rounds that were captured on the newest days.
     rounds: int
-    #: Redis TIME up to which every shard that ran was captured. None: there is no round.
+    #: Redis TIME until which the rounds of every shard that ran were captured. None: there is no round.
     captured_until_ms: int | None
-    #: Shard -> Redis TIME of the newest round that was captured, or of a rest after it.
+    #: Shard -> Redis TIME of the newest captured round, or of a rest after that round.
     captured_ms: Mapping[int, int]
     #: Number of gap rows that concern the subscription.
     gaps: int
@@ -57,7 +60,7 @@ class HistoryOverview:
     files: int
     rows: int
     size_bytes: int
-    #: Bytes of the spool that wait to be sealed.
+    #: Number of bytes in the spool that wait to be sealed.
     spool_bytes: int
     subscriptions: tuple[SubscriptionHistory, ...]
     problems: tuple[str, ...]
@@ -73,7 +76,7 @@ class HistoryReader:
         self._chain = ManifestChain(root, environment, writer="reader", clock=SystemClock())
 
     def rows_of(self, member: bytes) -> KeyRows:
-        """Reads every row of the key, from files of its prefix only."""
+        """Reads every row of the key. Only files of the key's prefix are read."""
         if not self._refresh():
             return KeyRows((), (f"nothing was written to {self._root} yet",))
         prefix, problems = prefix_of(member), list(self._chain.problems)
@@ -89,7 +92,10 @@ class HistoryReader:
         return KeyRows(tuple(rows), tuple(problems))
 
     def overview(self, subscriptions: Iterable[Subscription], *, spool: Path, days: int = 2) -> HistoryOverview:
-        """Counts files and rows, and finds how far rounds were captured, from the newest `days` with rounds."""
+        """Counts files and rows, and finds until when rounds were captured.
+
+        For the rounds, the newest `days` with rounds are read.
+        """
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
         rounds = self._newest_by_round(ROUND, days, problems)
@@ -106,7 +112,10 @@ class HistoryReader:
         )
 
     def verify(self) -> list[str]:
-        """Compares every entry and file of the manifest with its digest. Returns faults, one line each."""
+        """Compares every entry and file of the manifest with the recorded digest.
+
+        Returns faults, one line per fault.
+        """
         if not self._refresh():
             return [f"{self._root} has no manifest of environment {self._environment}"]
         problems = list(self._chain.problems)
@@ -125,11 +134,14 @@ class HistoryReader:
         return sorted((f for f in self._chain.files().values() if f.stream in wanted), key=lambda f: f.path)
 
     def _read(self, file: HistoryFile, problems: list[str]) -> pa.Table | None:
-        """Reads a file. None, and a problem: the file was altered, or is missing although the manifest names it."""
+        """Reads a file.
+
+        Returns None and adds a problem if the file was altered, or is missing although the manifest names the file.
+        """
         try:
             return self._store.read(file)
         except FileNotFoundError:
-            self._chain.refresh()  # a compaction may have removed it meanwhile
+            self._chain.refresh()  # a compaction may have removed the file meanwhile
             if file.path in self._chain.files():
                 problems.append(f"{file.path}: the manifest names it and it is not there")
             else:
@@ -141,7 +153,10 @@ class HistoryReader:
     def _newest_by_round(
         self, stream: Table, days: int, problems: list[str], *, kind: SnapshotKind | None = None
     ) -> pa.Table:
-        """Finds the newest row of each round on the newest `days` with rows. `kind`: of these snapshots alone."""
+        """Finds the newest row of each round on the newest `days` with rows.
+
+        `kind` limits the rows to snapshots of this kind.
+        """
         files = sorted(self._files([stream.name]), key=lambda f: f.date, reverse=True)
         newest = schema_of(stream.name).empty_table()
         for number, (_, of_day) in enumerate(groupby(files, key=lambda f: f.date)):

@@ -1,7 +1,8 @@
-"""Writes events, captured rounds, snapshots and gaps from the reconciler into the spool, durable in each pass.
+"""Writes events, captured rounds, snapshots and gaps from the reconciler into the spool.
 
-Rounds never wait for it. The next pass repeats a failed one: events keep their place in the bounded queue, and
-positions stay. A round whose sets rotated away meanwhile is recorded as a gap.
+Each pass makes its rows durable. Rounds never wait for the recorder. If a pass fails, the next pass repeats the work,
+because events keep their place in the bounded queue, and positions stay. If a round's sets rotate away meanwhile, the
+round is recorded as a gap.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from reconciler.policy.ports.rounds import RoundDone
 
 logger = logging.getLogger(__name__)
 
-#: Rows of snapshots after which rounds are captured before the next snapshot.
+#: Number of snapshot rows in one pass. After so many rows, rounds are captured before the next snapshot.
 SNAPSHOT_ROWS_A_PASS = 20_000
-#: Batches of events in one record of the spool.
+#: Largest number of batches of events in one record of the spool.
 BATCHES_A_RECORD = 200
 
 
@@ -76,28 +77,28 @@ class HistoryRecorder:
         self._clock = clock
         self._positions: HistoryPositions | None = None
         self._marks: dict[Shard, RoundMark] = {}
-        #: Rounds of the marks, if this process or the ledger knows them.
+        #: Rounds of the marks, if this process or the ledger knows the rounds.
         self._last: dict[Shard, RoundDone | None] = {}
-        #: Last round of each shard before this process, until its first capture.
+        #: Last round of each shard before this process. The entry of a shard ends with the shard's first capture.
         self._before: dict[Shard, RoundDone] = {}
-        #: Day (since 1970, UTC) of a shard's last capture. When the day changes, pending is recorded.
+        #: Day of a shard's last capture, as a number of UTC days since 1970. When the day changes, pending is recorded.
         self._days: dict[Shard, int] = {}
-        #: Shards whose pending is to be recorded -> the day that has begun.
+        #: Shard whose pending is to be recorded -> day that has begun.
         self._due: dict[Shard, int] = {}
-        #: Shards whose rounds are to be read. At first these are all shards.
+        #: Shards whose rounds are to be read. At the start, the set has all shards.
         self._to_capture: dict[Shard, None] = dict.fromkeys(shards)
         self.spool: Spool | None = None
         self.spool_health = Health("spool", clock=clock)
         self.capture_health = Health("capture", clock=clock)
-        #: True: the first pass is durable.
+        #: True: the rows of the first pass are durable.
         self.has_caught_up = False
-        #: Set once the positions were read. Before that, the sealing thread must not adopt segments.
+        #: Event that is set once the positions were read. Before the event, the sealing thread must not adopt segments.
         self.positions_known = threading.Event()
 
     def run_pass(self, *, shutdown: bool = False) -> None:
-        """Writes new events, rounds and snapshots into the spool. An OSError is logged; the next pass tries again.
+        """Writes new events, rounds and snapshots into the spool. An OSError is logged, and the next pass tries again.
 
-        `shutdown`: pending of every shard that ran a round here is recorded, too.
+        With `shutdown`, pending of every shard that ran a round in this process is recorded, too.
         """
         try:
             spool = self._open()
@@ -142,7 +143,7 @@ class HistoryRecorder:
             self.positions_known.set()
 
     def _record_events(self, spool: Spool) -> None:
-        """Writes all events of the sink, which keep their place there until they are durable. Raises OSError."""
+        """Writes all events of the sink. Events keep their place in the sink until they are durable. Raises OSError."""
         waiting = self._sink.take()
         if not waiting:
             return
@@ -164,7 +165,10 @@ class HistoryRecorder:
         self._sink.written()
 
     def _record_rounds(self, spool: Spool, *, shutdown: bool) -> None:
-        """Writes new rounds of all shards. The next pass repeats a shard that cannot be read. Raises OSError."""
+        """Writes new rounds of all shards. If a shard cannot be read, the next pass reads the shard again.
+
+        Raises OSError.
+        """
         self._to_capture |= dict.fromkeys(self._sink.fresh_shards())
         if shutdown:
             self._to_capture |= dict.fromkeys(self._sink.shards_that_ran())
@@ -205,7 +209,7 @@ class HistoryRecorder:
         )
 
     def _durable(self, found: ShardRecords) -> None:
-        """Moves the shard's position, because its rows are durable."""
+        """Moves the shard's position to the records' end. The rows of the records are durable."""
         shard, counters = found.shard, self._counters
         if found.mark is not None:
             self._marks[shard] = found.mark
@@ -227,9 +231,10 @@ class HistoryRecorder:
             logger.error("history_rounds_missed", extra={"shard": str(shard), "rounds": found.missed})
 
     def _record_rests(self, spool: Spool, looks: Sequence[tuple[RoundDone, int]]) -> None:
-        """Records until when the captured last rounds of shards at rest are all rounds that ran. Raises OSError.
+        """Records shards at rest: until which time no round ran after the last captured round. Raises OSError.
 
-        `looks`: taken before the events, because keys that left before a look are to be written before it."""
+        `looks` are taken before the events are read, so that keys that left before a look are written before the look.
+        """
         rests = [look for look in looks if self._marks.get(look[0].shard) == mark_of(look[0])]
         for start in range(0, len(rests), BATCHES_A_RECORD):
             self._append(spool, [rest_batch(*rest) for rest in rests[start : start + BATCHES_A_RECORD]])
@@ -238,7 +243,10 @@ class HistoryRecorder:
             self._counters.captured_until_ms = max(self._counters.captured_until_ms, at_ms)
 
     def _record_snapshots(self, spool: Spool, *, shutdown: bool) -> None:
-        """Records pending of shards whose day is over, some per pass, because rounds go first. Raises OSError."""
+        """Records pending of shards whose day is over. A pass records only some shards, because rounds come first.
+
+        Raises OSError.
+        """
         for shard, today in list(self._due.items()):
             rows = self._snapshot(spool, shard, SnapshotKind.DAY_END)
             if rows is None:
@@ -269,7 +277,7 @@ class HistoryRecorder:
         self._counters.rows_spooled += sum(len(batch) for batch in record)
 
     def _failed(self, error: OSError) -> None:
-        """Closes the open segment, whose rows may or may not be durable. The next pass begins another segment."""
+        """Closes the open segment, because its rows may not be durable. The next pass begins another segment."""
         self.spool_health.failed(error)
         self.rotate()
 

@@ -10,13 +10,15 @@ from reconciler.history.chain import ManifestChain
 from reconciler.history.store import TEMPORARY, HistoryStore
 from reconciler.history.tables import DAY_MS, date_of
 
-#: Time that removed files stay, for readers that began before the entry.
+#: Time that removed files stay on the disk, for readers that began before the removing entry.
 READERS_MS = 3_600_000
 #: Age of an orphan. A younger file that no entry has named may belong to a writer that is at work.
 ORPHAN_MS = DAY_MS
-#: Newest days with rounds that bound today's date. Two of them may come from a wrong clock.
+#: Number of newest days with rounds that are compared to find today's date. Two of these days may come from a wrong
+#: clock.
 DAYS_ASKED = 3
-#: Longest believable time without rounds. After it the clock counts as wrong, and nothing is deleted until rounds run.
+#: Longest believable time without rounds. After a longer time the clock counts as wrong, and nothing is deleted until
+#: rounds run.
 IDLE_MS_MAX = 60 * DAY_MS
 
 
@@ -29,7 +31,10 @@ class DeletedFiles:
 
 
 class Retention:
-    """Retires days and deletes files. Confined to one thread; other processes may do the same to one history."""
+    """Retires days and deletes files. Confined to one thread.
+
+    Other processes may do the same work on the same history.
+    """
 
     def __init__(self, store: HistoryStore, chain: ManifestChain, *, keep_days: int | None) -> None:
         self._store = store
@@ -37,9 +42,9 @@ class Retention:
         self._keep_days = keep_days
 
     def retire(self, *, now_ms: int) -> int:
-        """Removes all days that are too old in one entry, and returns how many files were removed. Raises OSError.
+        """Removes all days that are too old by one entry. Returns the number of removed files. Raises OSError.
 
-        Age is counted from the history's own days, too, so that a host whose clock starts in 2040 removes no day.
+        The history's own days limit the age, too, so that a host whose clock starts in 2040 removes no day.
         """
         if self._keep_days is None:
             return 0
@@ -55,7 +60,7 @@ class Retention:
         return len(old) if self._chain.append("retire", removed=old, kept_from=kept_from, still=still) else 0
 
     def _latest_ms(self) -> int | None:
-        """Finds the latest time that rounds make credible (they have Redis' time). None: there are no rounds."""
+        """Finds the latest time that rounds make credible. Rounds have Redis' time. None: there are no rounds."""
         days = sorted({f.date for f in self._chain.files().values() if f.stream == ROUND.name}, reverse=True)
         if not days:
             return None
@@ -64,12 +69,12 @@ class Retention:
         return round(day.timestamp() * 1000) + place * DAY_MS
 
     def clean(self, *, now_ms: int) -> DeletedFiles:
-        """Deletes removed files and orphans after their time. Raises OSError."""
+        """Deletes removed files and orphans whose time on the disk is over. Raises OSError."""
         latest_ms = self._latest_ms()
         if latest_ms is not None and now_ms > latest_ms + IDLE_MS_MAX:
-            return DeletedFiles(removed=0, orphans=0)  # files of another writer at work would look years old
+            return DeletedFiles(removed=0, orphans=0)  # files that another writer just writes would look years old
         found = list(self._store.walk())
-        self._chain.refresh()  # after the walk, so that a file that came in between counts as listed
+        self._chain.refresh()  # after the walk, so that a file that was added during the walk counts as listed
         files, removed = self._chain.files(), self._chain.removed()
         gone = orphans = 0
         for path, changed_seconds in found:

@@ -25,14 +25,14 @@ from reconciler.history.event_rows import named
 from reconciler.policy.ports.history import CapturedRound
 from reconciler.policy.ports.rounds import RoundCounts
 
-#: Topic and group of a gap in rows of all subscriptions.
+#: Name that stands for all topics and all groups in a gap row.
 EVERY_SUBSCRIPTION = "*"
-#: Shard of a gap in rows of several shards.
+#: Shard in a gap row that concerns several shards.
 MANY_SHARDS = -1
 
 
 def without_junk(captured: CapturedRound) -> CapturedRound:
-    """Removes members that are no keys, because no file could hold them, and no audit could read them."""
+    """Removes members that are no unique keys. No file could hold such members, and no audit could read them."""
     announced, consumed, left = (
         members
         if all(DIGITS_BYTES_MIN <= length <= DIGITS_BYTES_MAX for length in set(map(len, members)))
@@ -48,7 +48,7 @@ def members_of(captured: CapturedRound) -> int:
 
 
 def round_batches(captured: CapturedRound, counts: RoundCounts | None) -> list[RowBatch]:
-    """Makes all rows of one round. `counts` None: the reply of the round was lost, or another owner ran it."""
+    """Makes all rows of one round. `counts` None: the reply of the round was lost, or another owner ran the round."""
     place = named(captured.shard.subscription) | {"shard": captured.shard.number}
     shared = place | {"epoch": captured.epoch, "generation": captured.generation, "at_ms": captured.at_ms}
     of_round: dict[str, Value] = {
@@ -94,7 +94,7 @@ def pending_batch(head: SnapshotHead, page: Sequence[tuple[bytes, int]]) -> RowB
 
 
 def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
-    """Makes the snapshot's own row. It is written after the pages, so a snapshot with this row is whole."""
+    """Makes the snapshot's own row. The row is written after the pages, so a snapshot with this row is whole."""
     about: dict[str, Value] = {
         "shard": head.shard.number,
         "epoch": head.epoch,
@@ -109,7 +109,7 @@ def snapshot_batch(head: SnapshotHead, rows: int) -> RowBatch:
 def gap_of_rounds(
     shard: Shard, *, epoch: str | None, generations: tuple[int, int] | None, from_ms: int, at_ms: int, reason: str
 ) -> RowBatch:
-    """Makes the gap of one shard's rounds that cannot be captured any more."""
+    """Makes the gap row for one shard's rounds that can no longer be captured."""
     first, last = generations if generations is not None else (None, None)
     about: dict[str, Value] = {
         "shard": shard.number,
@@ -126,14 +126,14 @@ def gap_of_rounds(
 
 
 def reread_rounds(gap: RowBatch, floors: Mapping[str, int]) -> RowBatch:
-    """Makes, instead of a gap, the row of rounds whose announcements are read again from these offsets."""
+    """Makes the row that replaces a gap: the announcements of these lost rounds are read again from these offsets."""
     columns = ("epoch", "first_generation", "last_generation", "from_ms", "at_ms", "topic", "consumer_group", "shard")
     about = {name: gap.shared[name] for name in columns}
     return RowBatch(stream=REREAD.name, shared=about | {"sources": json.dumps(floors, sort_keys=True)})
 
 
 def gaps_of_rows(streams: Iterable[str], *, from_ms: int, at_ms: int, rows: int | None, reason: str) -> list[RowBatch]:
-    """Makes one gap per stream, for lost rows of many shards and subscriptions."""
+    """Makes one gap row per stream, for lost rows of many shards and subscriptions."""
     about: dict[str, Value] = {
         "topic": EVERY_SUBSCRIPTION,
         "consumer_group": EVERY_SUBSCRIPTION,

@@ -1,7 +1,7 @@
-"""Turns one segment of the spool into Parquet: files, then the manifest's entry. Then the segment is deleted.
+"""Turns one segment of the spool into Parquet files. Then writes the manifest's entry. Then the segment is deleted.
 
-A crash between two of these steps leaves the segment. Files are named after it, so the next try writes the same files
-again. Once an entry names the segment, it is never sealed again, only deleted.
+A crash between two of these steps leaves the segment. Files have names made from the segment's name, so the next try
+writes the same files again. Once an entry names the segment, the segment is never sealed again, only deleted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reconciler.history.tables import partitions, table_of
 
 logger = logging.getLogger(__name__)
 
-#: Streams that damaged bytes may have held. A round's keys are in the frame of its `round` row.
+#: Streams that damaged bytes may have held. A round's keys are in the same frame as the `round` row.
 _DAMAGED_STREAMS = tuple(s.name for s in (ROUND, LEFT, VERDICT, REPAIR, GATE, PENDING, SNAPSHOT))
 
 
@@ -33,11 +33,12 @@ class SegmentRows:
     """Content of a segment."""
 
     batches: tuple[RowBatch, ...]
-    #: (from_ms, to_ms, bytes) of damage between whole records; None: no record on that side has a time.
+    #: (from_ms, to_ms, bytes) of each damage between whole records. from_ms or to_ms is None if no record on that side
+    #: has a time.
     damage: tuple[tuple[int | None, int | None, int], ...]
 
     def with_gaps(self, *, now_ms: int) -> Iterator[RowBatch]:
-        """Yields the rows, and a gap row for each stream that damage may have held."""
+        """Yields the rows, and for each damage a gap row per stream that may be affected."""
         yield from self.batches
         for from_ms, to_ms, size_bytes in self.damage:
             yield from gaps_of_rows(
@@ -50,7 +51,10 @@ class SegmentRows:
 
 
 def read_segment(path: Path) -> SegmentRows:
-    """Reads every whole record of a closed segment, and its damage. A torn end was cut off before it was closed."""
+    """Reads every whole record and the damage of a closed segment.
+
+    A torn end was cut off before the segment was closed.
+    """
     batches: list[RowBatch] = []
     damage: list[tuple[int | None, int | None, int]] = []
     last_ms: int | None = None
@@ -100,7 +104,7 @@ class Sealer:
         self._clock = clock
 
     def seal(self, segment: Path) -> SealResult:
-        """Puts everything in the segment into the history. Raises OSError, ChainContended.
+        """Puts everything in the segment into the history. Raises OSError and ChainContended.
 
         The caller deletes the segment (Spool.done).
         """

@@ -1,8 +1,9 @@
-"""One append-only file of the spool: frames that are whole or recognised as broken.
+"""One append-only file of the spool. Each of its frames is whole or is recognised as broken.
 
-A frame is magic, length of the payload, CRC-32 of length and payload (both little-endian), payload. A crash in the
-middle of a write leaves a torn tail, which is cut off before the segment is closed. A broken frame before a whole one,
-or anywhere in a closed segment, is damage. Damage is counted, and reading continues at the next frame with a right CRC.
+A frame consists of magic, length of the payload, CRC-32 of length and payload, and payload. The numbers are
+little-endian. A crash in the middle of a write leaves a torn tail. The torn tail is cut off before the segment is
+closed. A broken frame before a whole one, or anywhere in a closed segment, is damage. Damage is counted, and reading
+continues at the next frame with a right CRC.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from struct import Struct
 
 MAGIC = b"\xc5HSp"
 _FRAME = Struct("<4sII")
-#: Largest payload. Writers refuse a larger one, and readers take it for damage.
+#: Largest size of a payload. Writers refuse a larger payload, and readers take a larger payload for damage.
 PAYLOAD_BYTES_MAX = 512 * 1024 * 1024
 
 
@@ -40,7 +41,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Bytes that are no whole frame, from `start` on. `is_tail` True: an unfinished write that nothing follows."""
+    """Bytes from `start` on that are no whole frame.
+
+    `is_tail` True: the bytes are an unfinished write at the file's end.
+    """
 
     start: int
     size_bytes: int
@@ -82,7 +86,10 @@ def _next_frame(data: bytes, position: int) -> int | None:
 
 
 def _is_unfinished(data: bytes, position: int) -> bool:
-    """True if the bytes are an interrupted write: the beginning of a frame that extends past the end."""
+    """True if the bytes are an interrupted write.
+
+    Then they are the beginning of a frame that extends past the file's end.
+    """
     rest = data[position : position + _FRAME.size]
     if len(rest) < _FRAME.size:
         return _FRAME.pack(MAGIC, 0, 0)[: min(len(rest), len(MAGIC))] == rest[: len(MAGIC)]
@@ -91,7 +98,7 @@ def _is_unfinished(data: bytes, position: int) -> bool:
 
 
 def cut_torn_end(path: Path) -> None:
-    """Cuts off the record that a dead writer had begun, because it was never durable. Raises OSError."""
+    """Cuts off the record that a dead writer had begun. Such a record was never durable. Raises OSError."""
     for piece in read_frames(path.read_bytes()):
         if isinstance(piece, Broken) and piece.is_tail:
             with path.open("r+b") as file:
@@ -100,17 +107,18 @@ def cut_torn_end(path: Path) -> None:
 
 
 class SegmentWriter:
-    """Writer of one segment. Confined to one thread. Raises OSError; a failed append leaves no incomplete frame."""
+    """Writer of one segment. Confined to one thread. Raises OSError. A failed append leaves no incomplete frame."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o640)
         self.size_bytes = 0
-        #: False: an error leaves in doubt what the file holds. Then close it and continue in a new one.
+        #: False: after an error the content of the file is in doubt. Then the caller closes the file and continues in a
+        #: new file.
         self.is_sound = True
 
     def append(self, payload: bytes) -> None:
-        """Writes one frame into the file; durable after `sync`."""
+        """Writes one frame into the file. The frame is durable after `sync`."""
         frame = memoryview(frame_of(payload))
         try:
             written = 0
@@ -128,7 +136,10 @@ class SegmentWriter:
             self.is_sound = False
 
     def sync(self) -> None:
-        """Syncs appended frames. After an error their state is unknown (fsyncgate), so the segment is given up."""
+        """Syncs appended frames.
+
+        After an error the state of the frames is unknown (fsyncgate), so the segment is given up.
+        """
         try:
             os.fdatasync(self._descriptor)
         except OSError:
@@ -136,5 +147,5 @@ class SegmentWriter:
             raise
 
     def close(self) -> None:
-        """Closes the file. Call `sync` before."""
+        """Closes the file. The caller has to call `sync` before."""
         os.close(self._descriptor)

@@ -1,7 +1,8 @@
-"""The history of one service in two threads: from events and Redis into the spool, and from the spool into Parquet.
+"""Runs the history of one service in two threads. One thread writes events and Redis' rounds into the spool.
 
-Sealing may take long, or hang with its file system. Capturing must not wait for it, because a round's sets can be read
-for a few rounds only. Both are daemon threads. The next start adopts segments that they leave behind.
+The other thread turns the spool into Parquet. Sealing may take long, or hang with the file system. Capturing must not
+wait for sealing, because a round's sets can be read for a few rounds only. Both threads are daemon threads. If they
+leave segments behind, the next start adopts the segments.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ class HistoryService:
         ]
 
     def start(self, *, within_seconds: float = CATCH_UP_SECONDS) -> bool:
-        """Starts both threads and waits until rounds of an earlier process are captured. False: not in time."""
+        """Starts both threads and waits until rounds of an earlier process are captured.
+
+        False: the time was not enough.
+        """
         for thread in self._threads:
             thread.start()
         has_caught_up = self._caught_up.wait(within_seconds)
@@ -71,7 +75,10 @@ class HistoryService:
         return has_caught_up
 
     def close(self, *, within_seconds: float = CLOSE_SECONDS) -> bool:
-        """Captures, records pending, seals. False: not in time; a second call or the next start does the rest."""
+        """Captures rounds, records pending, and seals. False: the time was not enough.
+
+        A second call or the next start does the rest.
+        """
         self._stop.set()
         self.sink.wake.set()
         deadline = self._clock.monotonic_seconds() + within_seconds
@@ -112,7 +119,10 @@ class HistoryService:
         self._guarded(lambda: self._maintenance.run_turn(self._recorder.spool, is_last=True))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Keeps a bug from ending the history: it is logged, at most once per minute, and the next turn tries again."""
+        """Keeps a bug from ending the history.
+
+        The error is logged at most once per minute, and the next turn tries again.
+        """
         try:
             act()
         except Exception as error:

@@ -1,6 +1,7 @@
-"""Reads one shard's newest rounds back from Redis and makes rows: new rounds, gaps, and the shard's new mark.
+"""Reads one shard's newest rounds back from Redis. Makes rows of new rounds and of gaps, and the shard's new mark.
 
-Pure but for the port. A mark moves only when its rows are durable, so rounds are captured again after a failure.
+The module is pure, except for the calls of the port. A mark moves only after its rows are durable, so rounds are
+captured again after a failure.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ from reconciler.history.round_rows import (
 from reconciler.policy.ports.history import Capture, CapturedRound, PendingSnapshot, RoundCapture, RoundMark
 from reconciler.policy.ports.rounds import RoundDone
 
-#: Queue ("<broker>/<queue>") of a shard -> offset from which its announcements are read after Redis lost its memory.
-#: None: reading from there loses announcements of its group, or the offset is not known. Raises DatabaseAway.
+#: Function: queue ("<broker>/<queue>") of a shard -> offset from which announcements are read after Redis lost its
+#: memory. The result is None if reading from there loses announcements of the group, or if the offset is not known.
+#: Raises DatabaseAway.
 Floors = Callable[[Shard, Iterable[str]], Mapping[str, int] | None]
 
 
 def no_floors(_shard: Shard, _queues: Iterable[str]) -> None:
-    """Knows no offsets, so lost rounds stay a gap."""
+    """Returns None, because no offset is known. So lost rounds stay a gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +41,9 @@ class ShardRecords:
     """New rows of one shard."""
 
     shard: Shard
-    #: One list per round or gap. The spool holds a list whole or not at all.
+    #: Batches to write, one list per round or gap. The spool holds a list whole or not at all.
     records: tuple[list[RowBatch], ...]
-    #: The shard's newest round, once the records are durable. None: no round was ever captured.
+    #: Newest round of the shard after the records are durable. None: no round was ever captured.
     mark: RoundMark | None
     rounds: int
     #: Number of rounds that are known to be missing.
@@ -50,9 +52,9 @@ class ShardRecords:
     reread: int
     #: Redis TIME of the capture.
     now_ms: int
-    #: What this process knows of the round of `mark`, with its offsets.
+    #: Round of `mark` with its offsets, if this process knows the round.
     done: RoundDone | None = None
-    #: Number of members of the rounds' sets that are no unique keys; they are left out.
+    #: Number of members of the rounds' sets that are no unique keys. Such members are left out.
     junk: int = 0
 
 
@@ -67,16 +69,16 @@ def capture_shard(
     last: RoundDone | None = None,
     floors: Floors = no_floors,
 ) -> ShardRecords:
-    """Captures one shard. Raises RedisAway, DatabaseAway and InvariantViolation.
+    """Captures one shard. Can raise RedisAway, DatabaseAway or InvariantViolation.
 
-    `ran`: the last rounds of this process, for their counts.
-    `uncaptured`: epoch -> first and last generation that ran in this process and were not captured. Only these become a
-    gap, because other rounds may be in another writer's spool, and readers find holes between generations.
+    `ran`: the last rounds of this process, from which counts are taken.
+    `uncaptured`: epoch -> first and last generation that ran in this process and were not captured. Only these rounds
+    become a gap. Other rounds may be in another writer's spool, and readers find holes between generations.
     `stored`: the last round that the ledger knew when the process began. It shows rounds that were lost with Redis'
     memory, which leave no hole between generations.
-    `last`: the round of `after`, if this process or the ledger knows it. Announcements below its offsets were captured,
-    and those that were open then are above the floor of that time. So rounds lost after it are no gap, if the floor has
-    not passed these offsets (policy/shard_rounds.py holds the floor back).
+    `last`: the round of `after`, if this process or the ledger knows the round. Announcements below the round's offsets
+    were captured, and announcements that were open then are above the floor of that time. So rounds that were lost
+    after this round are no gap if the floor has not passed the offsets (policy/shard_rounds.py holds the floor back).
     """
     capture = port.capture(shard, after=after)
     first_ms = capture.rounds[0].at_ms if capture.rounds else capture.now_ms
@@ -128,7 +130,10 @@ def capture_shard(
 def _read_again(
     after: RoundMark | None, last: RoundDone | None, lost: RoundDone | None, floors: Floors
 ) -> Mapping[str, int] | None:
-    """Finds the offsets from which announcements are read again. None: not known, or above the last captured round."""
+    """Finds the offsets from which announcements are read again.
+
+    None: an offset is not known, or is above the offset of the last captured round.
+    """
     if after is None or last is None or lost is None or mark_of(last) != after:
         return None
     found = floors(last.shard, sorted({*last.offsets, *lost.offsets}))
@@ -145,7 +150,7 @@ def mark_of(done: RoundDone) -> RoundMark:
 def _missed(
     capture: Capture, uncaptured: Mapping[str, tuple[int, int]], known: Mapping[tuple[str, int], RoundDone]
 ) -> Iterator[tuple[str, int, int, str]]:
-    """Yields epoch, first and last generation, and reason."""
+    """Yields missing rounds: epoch, first and last generation, and reason."""
     if capture.epoch is None:
         return
     for epoch, (first, last) in uncaptured.items():
@@ -174,7 +179,7 @@ def _is_among(rounds: Sequence[CapturedRound], done: RoundDone | None) -> bool:
 
 
 def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) -> RoundMark | None:
-    """Finds the mark after a recorded gap, which must not be recorded again."""
+    """Finds the mark after a recorded gap, so that the gap is not recorded again."""
     if capture.epoch is not None and (capture.missed is not None or capture.new_memory):
         generation = 0 if capture.missed is None else capture.missed[1]
         return RoundMark(epoch=capture.epoch, generation=generation, at_ms=at_ms)
@@ -182,7 +187,7 @@ def _mark_without_rounds(capture: Capture, after: RoundMark | None, at_ms: int) 
 
 
 def rest_batch(done: RoundDone, at_ms: int) -> RowBatch:
-    """Makes the row of a shard at rest after this round: the snapshot of an empty pending set."""
+    """Makes the row of a shard at rest after this round. The row is the snapshot of an empty pending set."""
     head = SnapshotHead(
         shard=done.shard, epoch=done.epoch, generation=done.generation, at_ms=at_ms, kind=SnapshotKind.AT_REST
     )
@@ -190,7 +195,10 @@ def rest_batch(done: RoundDone, at_ms: int) -> RowBatch:
 
 
 def snapshot_records(snapshot: PendingSnapshot, kind: SnapshotKind) -> Iterator[list[RowBatch]]:
-    """Yields pages as they come, then the snapshot's own row. Empty: the shard has no memory. Raises RedisAway."""
+    """Yields the pages of a snapshot, then the snapshot's own row. Yields nothing if Redis has no memory of the shard.
+
+    Raises RedisAway.
+    """
     if snapshot.epoch is None:
         return
     head = SnapshotHead(

@@ -1,4 +1,4 @@
-"""Queue between the policy's events and the history's thread. It is bounded, never blocks and never raises."""
+"""Queue between the policy's events and the history's thread. The queue is bounded, never blocks and never raises."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from reconciler.policy.events import (
 from reconciler.policy.ports.history import RoundMark
 from reconciler.policy.ports.rounds import RoundDone
 
-#: Rows of events that may wait in memory, about half a kilobyte each. Further rows are counted and become a gap.
+#: Largest number of rows of events that wait in memory. A row takes about half a kilobyte. Further rows are counted and
+#: become a gap.
 EVENT_ROWS_MAX = 100_000
-#: Rounds of a shard whose counts are kept until their capture.
+#: Largest number of a shard's rounds whose counts are kept until the capture.
 ROUNDS_KEPT = 16
 
 
@@ -38,7 +39,7 @@ class DroppedRows:
     to_ms: int
 
     def plus(self, other: DroppedRows) -> DroppedRows:
-        """Adds both."""
+        """Adds two numbers of dropped rows."""
         return DroppedRows(self.rows + other.rows, min(self.from_ms, other.from_ms), max(self.to_ms, other.to_ms))
 
 
@@ -46,9 +47,9 @@ class DroppedRows:
 class WaitingEvents:
     """Events that were taken from the sink and are not in the spool yet."""
 
-    #: (service's clock in ms, event), oldest first.
+    #: Pairs (service's clock in ms, event). The oldest event comes first.
     events: list[tuple[int, Event]] = field(default_factory=list)
-    #: Stream -> rows that found no room.
+    #: Stream -> number of rows that found no room.
     dropped: dict[str, DroppedRows] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -56,7 +57,7 @@ class WaitingEvents:
 
 
 class HistorySink:
-    """EventSink of the history. Shared by threads."""
+    """EventSink of the history. Threads may share the object."""
 
     def __init__(self, *, clock: Clock, rows_max: int = EVENT_ROWS_MAX) -> None:
         self._clock = clock
@@ -71,7 +72,8 @@ class HistorySink:
         self._fresh: set[Shard] = set()
         #: Shard -> its last round, and the time of the newest look that found it at rest.
         self._rests: dict[Shard, tuple[RoundDone, int]] = {}
-        #: Set by each event, because a round's sets can be read for a few rounds only, and a kill loses waiting events.
+        #: threading.Event that each event of the policy sets. Haste is needed: a round's sets can be read for a few
+        #: rounds only, and a kill loses waiting events.
         self.wake = threading.Event()
 
     def emit(self, event: Event) -> None:
@@ -99,7 +101,10 @@ class HistorySink:
             _count(self._dropped, stream, DroppedRows(rows, now_ms, now_ms))
 
     def take(self) -> WaitingEvents:
-        """Returns all waiting events. They keep their room, and are returned again, until `written` is called."""
+        """Returns all waiting events.
+
+        The events keep their place in the queue, and are returned again, until `written` is called.
+        """
         with self._lock:
             self._waiting.events += self._events
             self._events.clear()
@@ -109,28 +114,29 @@ class HistorySink:
             return self._waiting
 
     def written(self) -> None:
-        """Drops the events of the last `take`, because they are durable."""
+        """Drops the events of the last `take`. The caller has made them durable."""
         with self._lock:
             self._rows -= sum(_weight(event)[1] for _, event in self._waiting.events)
             self._waiting = WaitingEvents()
 
     def fresh_shards(self) -> Sequence[Shard]:
-        """Lists shards that ran a round since the last call, in order."""
+        """Lists the shards that ran a round since the last call, sorted."""
         with self._lock:
             fresh, self._fresh = self._fresh, set()
         return sorted(fresh)
 
     def rests(self) -> Sequence[tuple[RoundDone, int]]:
-        """Lists shards that were found at rest since the last call: the last round, and Redis TIME of the look.
+        """Lists shards that were found at rest since the last call.
 
-        A later look repeats a rest that is not written down.
+        Each has its last round and the Redis TIME of the look. If a rest is not written down, a later look finds the
+        rest again.
         """
         with self._lock:
             rests, self._rests = self._rests, {}
         return list(rests.values())
 
     def ran(self, shard: Shard) -> Mapping[tuple[str, int], RoundDone]:
-        """Maps (epoch, generation) to the shard's last rounds of this process."""
+        """Maps (epoch, generation) to each of the shard's last rounds in this process."""
         with self._lock:
             return {(done.epoch, done.generation): done for done in self._ran.get(shard, ())}
 
@@ -142,19 +148,22 @@ class HistorySink:
         of[done.epoch] = (min(first, done.generation), max(last, done.generation))
 
     def uncaptured(self, shard: Shard) -> Mapping[str, tuple[int, int]]:
-        """Maps epochs to the first and last generation that ran here and were not captured yet."""
+        """Maps epochs to the first and last generation that ran in this process and were not captured yet."""
         with self._lock:
             return dict(self._uncaptured.get(shard, {}))
 
     def captured(self, mark: RoundMark, shard: Shard) -> None:
-        """Forgets rounds up to `mark`, which are in the spool or a gap, and rounds of other epochs."""
+        """Forgets the shard's rounds up to `mark`, and rounds of other epochs.
+
+        These rounds are in the spool or in a gap.
+        """
         with self._lock:
             first, last = self._uncaptured.get(shard, {}).get(mark.epoch, (0, 0))
             is_open = last > mark.generation
             self._uncaptured[shard] = {mark.epoch: (max(first, mark.generation + 1), last)} if is_open else {}
 
     def shards_that_ran(self) -> Sequence[Shard]:
-        """Lists shards that ever ran a round here."""
+        """Lists the shards that ever ran a round in this process."""
         with self._lock:
             return sorted(self._ran)
 

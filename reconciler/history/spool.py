@@ -1,11 +1,12 @@
-"""The durable local spool, which holds rows from their capture until they are sealed into Parquet.
+"""Durable local spool. It holds rows from the capture until the rows are sealed into Parquet.
 
-``<spool>/<writer>/<segment>.open`` is being written, ``<segment>.closed`` waits to be sealed. The living writer holds
-``lock`` (flock: the kernel releases it when the process dies, however it dies). The next process that looks adopts
-segments of a writer whose lock is free. Raises OSError; SpoolFull beyond the bound.
+The file ``<spool>/<writer>/<segment>.open`` is being written. A file ``<segment>.closed`` waits to be sealed. A living
+writer holds the lock on the file ``lock`` (flock). The kernel releases the lock at every kind of death. Another process
+adopts the segments of a writer whose lock is free. Raises OSError. Raises SpoolFull beyond the bound.
 
-Rejected: SQLite (benchmarks/spool.py). With a WAL one damaged byte after a kill -9 drops every later record without a
-trace, because recovery takes it for the end of the log. With a rollback journal a durable pass is five times slower.
+Rejected: SQLite (benchmarks/spool.py). With a WAL, one damaged byte after a kill -9 drops every later record without a
+trace, because recovery takes the damaged byte for the end of the log. With a rollback journal a durable pass is five
+times slower.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOCK_NAME = "lock"
 _OPEN, _CLOSED = ".open", ".closed"
 #: Prefix of a folder's name until its lock is held.
 _NAMELESS = ".new-"
-#: Length at which a segment is closed, and so sealed, early; bounds the memory of sealing.
+#: Length at which a segment is closed and sealed early. The limit bounds the memory of sealing.
 SEGMENT_BYTES_MAX = 32 * 1024 * 1024
 
 
@@ -53,7 +54,10 @@ class WriterFolder:
 
     @staticmethod
     def create(spool: Path, writer: str) -> WriterFolder:
-        """Makes the folder and takes its lock before it gets its name, so that no process can adopt it in between."""
+        """Makes the folder under a temporary name and takes the lock before the renaming.
+
+        So no process can adopt the folder in between.
+        """
         nameless = spool / f"{_NAMELESS}{writer}"
         nameless.mkdir(parents=True, exist_ok=True)
         taken = WriterFolder.take(nameless)
@@ -64,13 +68,13 @@ class WriterFolder:
             taken.folder = spool / writer
             sync_folder(spool)
         except OSError:
-            taken.release()  # else no process could take it, not even the next try of this one
+            taken.release()  # otherwise no process could take the lock, not even a later try
             raise
         return taken
 
     @staticmethod
     def take(folder: Path) -> WriterFolder | None:
-        """Takes the lock of the folder. None: its writer lives, or the folder does not exist."""
+        """Takes the lock of the folder. None: the folder's writer lives, or the folder does not exist."""
         try:
             lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         except FileNotFoundError:
@@ -90,13 +94,14 @@ class WriterFolder:
         return WriterFolder(folder, lock)
 
     def segments(self) -> list[Path]:
-        """Lists closed segments, oldest first (a ULID's order)."""
+        """Lists closed segments from the oldest to the newest, in the order of their ULIDs."""
         return sorted(self.folder.glob(f"*{_CLOSED}"))
 
     def close_open_ones(self, *, whole: Container[Path] = ()) -> None:
-        """Closes segments that a dead writer, or this one, left open. A torn record may end all but the `whole` ones.
+        """Closes segments that a dead writer or this writer left open.
 
-        It is cut off here, so that in a closed segment all bytes outside of records are damage.
+        A segment may end with a torn record, unless `whole` names it. A torn record is cut off here. So in a closed
+        segment all bytes outside of records are damage.
         """
         for path in sorted(self.folder.glob(f"*{_OPEN}")):
             if path not in whole:
@@ -105,7 +110,7 @@ class WriterFolder:
         sync_folder(self.folder)
 
     def leave(self) -> None:
-        """Releases the lock, and removes the folder if it holds no segment."""
+        """Releases the lock. Removes the folder if the folder holds no segment."""
         try:
             if not any(path.suffix in {_OPEN, _CLOSED} for path in self.folder.iterdir()):
                 (self.folder / LOCK_NAME).unlink(missing_ok=True)
@@ -120,7 +125,10 @@ class WriterFolder:
 
 
 def adoptable(spool: Path) -> list[WriterFolder]:
-    """Locks folders of dead writers and closes their segments. Raises OSError; then no folder is locked."""
+    """Locks folders of dead writers and closes the segments in them. Raises OSError.
+
+    After an error no folder is locked.
+    """
     found: list[WriterFolder] = []
     folders = spool.iterdir() if spool.is_dir() else ()
     for folder in sorted(path for path in folders if path.is_dir() and not path.name.startswith(_NAMELESS)):
@@ -130,7 +138,7 @@ def adoptable(spool: Path) -> list[WriterFolder]:
                 found.append(taken)
                 taken.close_open_ones()
         except OSError:
-            # A lock that this process holds without using it would keep the segments from every process until it ends.
+            # An unused lock would keep the segments from every process until this process ends.
             for one in found:
                 one.release()
             raise
@@ -138,7 +146,7 @@ def adoptable(spool: Path) -> list[WriterFolder]:
 
 
 class Spool:
-    """The spool of this writer. `append`, `sync` and `rotate` are for one thread; `closed` and `done` for any."""
+    """Spool of this writer. One thread calls `append`, `sync` and `rotate`. Any thread may call `closed` and `done`."""
 
     def __init__(
         self, folder: WriterFolder, *, size_bytes_max: int, segment_bytes_max: int = SEGMENT_BYTES_MAX
@@ -147,9 +155,9 @@ class Spool:
         self._size_bytes_max = size_bytes_max
         self._segment_bytes_max = segment_bytes_max
         self._writer: SegmentWriter | None = None
-        #: True: a closed segment still has its open name, because renaming it failed.
+        #: True: a closed segment still has the name of an open segment, because the renaming failed.
         self._has_strays = False
-        #: Segments that were closed without an error, so that no record in them is torn.
+        #: Segments that were closed without an error. No record in such a segment is torn.
         self._whole: set[Path] = set()
         self._lock = threading.Lock()
         self._waiting_bytes = sum(path.stat().st_size for path in folder.segments())
@@ -161,7 +169,10 @@ class Spool:
         return self._waiting_bytes + (writer.size_bytes if writer is not None else 0)
 
     def append(self, payload: bytes) -> None:
-        """Appends one payload, durable after `sync`. Raises SpoolFull and OSError; then it is not in the spool."""
+        """Appends one payload. The payload is durable after `sync`. Raises SpoolFull and OSError.
+
+        After an error the payload is not in the spool.
+        """
         if self.size_bytes + len(payload) > self._size_bytes_max:
             raise SpoolFull(self.size_bytes, self._size_bytes_max)
         if self._writer is not None and not self._writer.is_sound:
@@ -172,7 +183,10 @@ class Spool:
         self._writer.append(payload)
 
     def sync(self) -> None:
-        """Makes appended payloads survive a loss of power. Raises OSError; then none of them counts as written."""
+        """Makes appended payloads survive a loss of power. Raises OSError.
+
+        After an error no such payload counts as written.
+        """
         if self._writer is None:
             return
         self._writer.sync()
@@ -180,7 +194,10 @@ class Spool:
             self.rotate()
 
     def rotate(self) -> None:
-        """Closes the open segment, so that it can be sealed. Does nothing if there is no segment, or an empty one."""
+        """Closes the open segment, so that the segment can be sealed.
+
+        Does nothing if there is no segment, or if the segment is empty.
+        """
         writer = self._writer
         if writer is not None and (writer.size_bytes or not writer.is_sound):
             with suppress(OSError):
@@ -198,7 +215,7 @@ class Spool:
             self._has_strays = False
 
     def closed(self) -> Sequence[Path]:
-        """Lists segments that wait to be sealed, oldest first."""
+        """Lists the segments that wait to be sealed, from the oldest to the newest."""
         return self._folder.segments()
 
     def done(self, segment: Path) -> None:
@@ -209,7 +226,7 @@ class Spool:
             self._waiting_bytes = max(0, self._waiting_bytes - size_bytes)
 
     def close(self) -> None:
-        """Closes the spool. The next writer adopts segments that are not sealed."""
+        """Closes the spool. If segments are not sealed, the next writer adopts the segments."""
         with suppress(OSError):
             self.rotate()
         self._folder.leave()

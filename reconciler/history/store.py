@@ -1,4 +1,4 @@
-"""The history's folder: Parquet files that exist whole or not at all. Raises OSError."""
+"""Folder of the history. Its Parquet files exist whole or not at all. Raises OSError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEMPORARY = ".tmp-"
 
 
 class HistoryStore:
-    """Files of one environment below `root`. Shared by threads."""
+    """Files of one environment below `root`. Threads may share the object."""
 
     def __init__(self, root: Path, environment: str) -> None:
         self.root = root
@@ -29,8 +29,8 @@ class HistoryStore:
     def write(self, partition: Partition, name: str, table: pa.Table) -> HistoryFile:
         """Writes the file `name`.parquet and returns its description for the manifest.
 
-        The same name replaces the file. A crash before the manifest's entry leaves it, and the next try writes the same
-        rows. No reader opens it before the entry exists.
+        A file with the same name is replaced. A crash before the manifest's entry leaves the file, and the next try
+        writes the same rows. No reader opens the file before the entry exists.
         """
         folder = self.root / partition.folder(self.environment)
         make_folder(folder, below=self.root)
@@ -55,7 +55,7 @@ class HistoryStore:
         )
 
     def publish(self, temporary: Path, target: Path) -> None:
-        """Gives a whole file its name."""
+        """Gives a complete file its name."""
         temporary.replace(target)
         sync_folder(target.parent)
 
@@ -73,7 +73,10 @@ class HistoryStore:
         return table
 
     def walk(self) -> Iterator[tuple[str, float]]:
-        """Yields path and time of change (seconds) of every file of the environment, in the manifest or not."""
+        """Yields path and time of change (seconds) of every file of the environment.
+
+        Files that the manifest lacks are included.
+        """
         for stream in HISTORY_STREAMS:
             top = self.root / stream.name / f"environment={self.environment}"
             for folder, _, names in os.walk(top):
@@ -85,7 +88,7 @@ class HistoryStore:
                         continue
 
     def delete(self, path: str) -> None:
-        """Deletes a file, and the folders that are empty then. The file may be missing already."""
+        """Deletes a file, and folders that become empty. The file may be missing already."""
         target = self.root / path
         target.unlink(missing_ok=True)
         for folder in target.parents:

@@ -1,7 +1,8 @@
-"""Makes Arrow tables of batches, and Parquet of tables, by explicit schemas from the contract.
+"""Makes Arrow tables from batches, and Parquet files from tables. The contract gives the schemas.
 
-Keys are random bytes, which no dictionary and no codec makes shorter. They are stored once, with their lengths as
-deltas. Rows are sorted so that every other column is runs. So an id and its round take 16 to 20 bytes.
+Keys are random bytes, which no dictionary and no codec makes shorter. Each key is stored once, and the lengths of keys
+are stored as deltas. Rows are sorted so that every other column consists of runs. So an id and its round take 16 to 20
+bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "integer": pa.int32(),
     "bigint": pa.int64(),
 }
-#: Order of rows in which runs take the fewest bytes. Columns that a stream lacks are left out.
+#: Columns by which rows are sorted, so that runs take the fewest bytes. Columns that a stream lacks are left out.
 _ORDER = ("topic", "consumer_group", "scope", "shard", "at_ms", "generation", "key")
 _SCHEMAS = {
     name: pa.schema(
@@ -41,14 +42,14 @@ _SCHEMAS = {
 
 
 def schema_of(stream: str) -> pa.Schema:
-    """Columns, types and which columns may be NULL."""
+    """Makes the schema of a stream: columns, types, and which columns may be NULL."""
     return _SCHEMAS[stream]
 
 
 def table_of(stream: str, batches: Sequence[RowBatch]) -> pa.Table:
-    """Makes one table of batches of one stream, in their order."""
+    """Makes one table from batches of one stream. The rows have the order of the batches."""
     counts = [len(batch) for batch in batches]
-    # The batch of every row: one take repeats shared values, instead of one object per row.
+    # Number of the batch of every row. One `take` then repeats shared values, without an object per row.
     of_row = pa.array(array("i", chain.from_iterable([n] * count for n, count in enumerate(counts))), pa.int32())
     arrays = []
     for field in schema_of(stream):
@@ -74,12 +75,12 @@ def _keys(batches: Sequence[RowBatch]) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Place of rows."""
+    """Place of rows in the history: day and prefix."""
 
     stream: str
-    #: YYYY-MM-DD.
+    #: UTC day as YYYY-MM-DD.
     date: str
-    #: None: the stream has no key.
+    #: Prefix of the keys. None: the stream has no key.
     prefix: int | None
 
     def folder(self, environment: str) -> str:
@@ -89,10 +90,10 @@ class Partition:
 
 
 def partitions(stream: Table, table: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-    """Yields the table's rows by day and prefix, sorted."""
+    """Yields the table's sorted rows of each day and prefix."""
     day = pc.divide(table["at_ms"], DAY_MS)
     if stream.has_key:
-        # Every prefix is below 64, so that no two pairs of day and prefix have the same sum.
+        # Every prefix is below 64, so different pairs of day and prefix have different sums.
         prefixes = array("q", map(prefix_of, _each_key(table["key"])))
         part = pc.add(pc.multiply(day, PREFIXES), pa.array(prefixes, pa.int64()))
     else:
@@ -116,20 +117,20 @@ def _each_key(column: pa.ChunkedArray) -> Iterator[bytes]:
 
 
 def date_of(at_ms: int) -> str:
-    """Finds the UTC day, YYYY-MM-DD."""
+    """Returns the UTC day as YYYY-MM-DD."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)).date().isoformat()
 
 
 def sorted_once(table: pa.Table) -> pa.Table:
-    """Sorts rows and keeps equal rows once, because a crash may have written the same batch twice."""
+    """Sorts rows and drops repeated rows. A crash may have written the same batch twice."""
     first = [name for name in _ORDER if name in table.column_names]
     return first_of_each(table, [*first, *(name for name in table.column_names if name not in first)])
 
 
 def first_of_each(table: pa.Table, by: Sequence[str], *, then: Sequence[tuple[str, str]] = ()) -> pa.Table:
-    """Sorts by these columns, then by `then`. Keeps the first of rows that are equal in these columns.
+    """Sorts rows by these columns, then by `then`. Of rows that are equal in these columns, keeps the first row.
 
-    Table.group_by would load two more libraries of Arrow, 40 MiB.
+    Table.group_by would load two more libraries of Arrow, which take 40 MiB.
     """
     table = table.sort_by([*((name, "ascending") for name in by), *then])
     if len(table) < 2:
@@ -143,7 +144,7 @@ def first_of_each(table: pa.Table, by: Sequence[str], *, then: Sequence[tuple[st
 
 
 def parquet_of(table: pa.Table) -> bytes:
-    """Writes a Parquet file for readers of Parquet 2.4. No Arrow schema is stored; types are Parquet's own."""
+    """Writes a Parquet file for readers of Parquet 2.4. No Arrow schema is stored, so types are Parquet's own."""
     encodings, dictionaries, statistics = {}, [], []
     for field in table.schema:
         if field.type == pa.binary():
@@ -170,5 +171,5 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def read_parquet(data: bytes, stream: str) -> pa.Table:
-    """Reads a file's bytes as a table of the stream's schema. Raises pa.ArrowException for a file of another form."""
+    """Reads a file's bytes as a table with the stream's schema. Raises pa.ArrowException for a file of another form."""
     return pq.read_table(pa.BufferReader(data)).select(schema_of(stream).names).cast(schema_of(stream))

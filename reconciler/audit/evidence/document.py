@@ -1,4 +1,7 @@
-"""evidence.json: the request, its sources and the files that answer it. Parsed with distrust; nothing is guessed."""
+"""evidence.json: the request, the sources, and the files that answer the request.
+
+The parser trusts nothing and guesses nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,13 @@ from reconciler.contract.history_row import PREFIXES
 
 EVIDENCE_JSON = "evidence.json"
 _SKEW_BOUND_MS = 10_000
-#: Integers in columns of tables are below this number.
+#: Upper bound of integers in columns of tables. The bound itself is not allowed.
 _INTEGER_MAX = 1 << 63
-#: Some thirty years. A longer time cannot be added to a time.
+#: Longest duration that can be added to a time, some thirty years.
 _SECONDS_MAX = 1e9
 
-#: Topic, group, table and column: one of LATER_COLUMNS that a source of the subscription's evidence lacked.
+#: Topic, group, table and column. The column is one of LATER_COLUMNS that a source of the subscription's evidence
+#: lacked.
 LackingColumn = tuple[str, str, str, str]
 
 
@@ -33,11 +37,11 @@ class EvidenceFile:
 
     path: str
     table: str
-    #: None: the table has no key, or the file is one of all prefixes.
+    #: Prefix of the file's keys. None: the table has no key, or the file has keys of all prefixes.
     prefix: int | None
     rows: int
     sha256: str
-    #: Row groups of a file of all prefixes. Other files list none.
+    #: Row groups of a file with keys of all prefixes. Empty for other files.
     groups: tuple[RowGroup, ...] = ()
     footer_sha256: str = ""
 
@@ -51,21 +55,23 @@ class EvidenceDocument:
     collected_at_ms: int
     skew_bound_ms: int
     shards: int
-    #: Sorted by topic and group.
+    #: Audited subscriptions, sorted by topic and group.
     subscriptions: tuple[AuditedSubscription, ...]
     outboxes: frozenset[str]
     ledger: bool
-    #: Path relative to the evidence folder, absolute path, or URL. None: no history.
+    #: Place of the history: path relative to the evidence folder, absolute path, or URL. None: no history.
     history: str | None
-    #: (table, topic, group) -> rows of the window that the audit did not ask for. None: they were not counted.
+    #: (table, topic, group) -> number of rows of the window that the audit did not ask for. None: such rows were not
+    #: counted.
     not_asked: Mapping[RowsOf, int] | None
-    #: (topic, group) -> number of keys whose business effects were left out, because nothing places them in the window.
+    #: (topic, group) -> number of keys whose business effects were left out, because nothing places the keys in the
+    #: window.
     undated_effects: Mapping[tuple[str, str], int]
-    #: Columns that were read as NULL because a source lacked them. None: it is not known which.
+    #: Columns that were read as NULL because a source lacked the columns. None: the columns are not known.
     lacking_columns: frozenset[LackingColumn] | None
     #: Versions of a platform's tables that were copied.
     input_versions: tuple[InputVersion, ...]
-    #: Sorted by path.
+    #: Files of the evidence, sorted by path.
     files: tuple[EvidenceFile, ...]
     #: SHA-256 of the document's bytes.
     sha256: str
@@ -138,7 +144,7 @@ def _subscription(item: Any, place: int) -> AuditedSubscription:
         late_after_seconds=_seconds(item, "late_after_seconds", where),
         inbox=_typed(item, "inbox", bool, where),
         effects=_typed(item, "effects", bool, where),
-        # Absent where services announce the messages, and in evidence of earlier releases.
+        # The field is absent where services announce the messages, and in evidence of earlier releases.
         of_halves="of_halves" in item and _typed(item, "of_halves", bool, where),
     )
     if not found.producer_groups:
@@ -156,7 +162,7 @@ def not_asked_document(counts: Mapping[RowsOf, int]) -> dict[str, Any]:
 
 def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
     if document.get("not_asked") is None:
-        return None  # collected by a release that does not count
+        return None  # a release that does not count has collected the evidence
     item = _typed(document, "not_asked", dict)
     found: dict[RowsOf, int] = {}
     for place, one in enumerate(_typed(item, "listed", list, "not_asked.")):
@@ -172,7 +178,7 @@ def _not_asked(document: Mapping[str, Any]) -> Mapping[RowsOf, int] | None:
 
 def _undated_effects(document: Mapping[str, Any]) -> Mapping[tuple[str, str], int]:
     if document.get("undated_effects") is None:
-        return {}  # collected by a release that leaves none out
+        return {}  # a release that leaves out no keys has collected the evidence
     found: dict[tuple[str, str], int] = {}
     for place, one in enumerate(_typed(document, "undated_effects", list)):
         where = f"undated_effects[{place}]."
@@ -189,7 +195,7 @@ def lacking_document(lacking: Collection[LackingColumn]) -> list[dict[str, str]]
 
 def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | None:
     if document.get("lacking_columns") is None:
-        return None  # collected by a release, or a program, that does not record them
+        return None  # the collector does not record such columns
     found: set[LackingColumn] = set()
     for place, one in enumerate(_typed(document, "lacking_columns", list)):
         where = f"lacking_columns[{place}]."
@@ -202,7 +208,7 @@ def _lacking_columns(document: Mapping[str, Any]) -> frozenset[LackingColumn] | 
 
 def _input_versions(document: Mapping[str, Any]) -> tuple[InputVersion, ...]:
     if document.get("input_versions") is None:
-        return ()  # collected by the command, or by a release that does not record them
+        return ()  # the command, or an older release, has collected
     found: list[InputVersion] = []
     for place, one in enumerate(_typed(document, "input_versions", list)):
         where = f"input_versions[{place}]."

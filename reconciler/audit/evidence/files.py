@@ -1,6 +1,6 @@
 """Reads one Parquet file as an Arrow table, after checks of its bytes, rows, columns and states.
 
-Every doubt is an AuditError("inputs") that names the file and what to do.
+A file that fails a check raises AuditError("inputs"). The message names the file and says what to do.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from reconciler.audit.evidence.tables import ReadTable
 from reconciler.audit.places import open_folder
 from reconciler.contract.evidence_layout import LATER_COLUMNS
 
-#: Files up to this size are read once, into memory. Larger files are read for the digest, and then by row groups.
+#: Largest size of a file that is read once, into memory. A larger file is read for the digest, and then by row groups.
 WHOLE_FILE_BYTES_MAX = 256 * 1024 * 1024
-#: Number of files of all prefixes whose metadata stays in memory, some 0.3 MB each.
+#: Number of files of all prefixes whose metadata stays in memory. The metadata of a file takes some 0.3 MB.
 _METADATA_KEPT = 64
-#: Length of a SHA-256.
+#: Length of a SHA-256 in bytes.
 DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
 _BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
@@ -63,7 +63,10 @@ class VerifiedFile:
     """File whose digest, number of rows and columns have been checked."""
 
     def __init__(self, file: PlannedFile, table: ReadTable | None, *, is_verified: bool = False) -> None:
-        """Checks the file. `table` None: its digest alone. `is_verified`: this task has checked the digest before."""
+        """Checks the file. With `table` None, only the digest is checked.
+
+        `is_verified` says that this task has checked the digest before.
+        """
         self._file = file
         self._table = table
         source, metadata = _open(file, is_verified=is_verified)
@@ -87,9 +90,9 @@ class VerifiedFile:
         self._check_columns()
 
     def batches(self, columns: Sequence[str], *, by_row_group: bool = False) -> Iterator[pa.Table]:
-        """Yields these columns, with all rows or one row group at a time, after checks of NULLs and states.
+        """Yields these columns after checks of NULLs and states. A batch has all rows, or the rows of one row group.
 
-        An absent column of LATER_COLUMNS is NULL.
+        If a column of LATER_COLUMNS is absent, the values are NULL.
         """
         lacking = set(columns) - set(self._parquet.schema_arrow.names)
         for groups in [[n] for n in self._groups] if by_row_group else [[*self._groups]]:
@@ -163,7 +166,10 @@ def wrong(file: PlannedFile, what: str, remedy: str = "collect it again") -> Aud
 
 
 def _open(file: PlannedFile, *, is_verified: bool) -> tuple[Any, pq.FileMetaData | None]:
-    """Opens the file for random access, checks its SHA-256, and returns its metadata if that is known already."""
+    """Opens the file for random access and checks the SHA-256.
+
+    Also returns the file's metadata if the metadata are known already.
+    """
     try:
         filesystem, base = _folder(file.root)
         path = f"{base.rstrip('/')}/{file.path}"
@@ -191,7 +197,7 @@ def _open(file: PlannedFile, *, is_verified: bool) -> tuple[Any, pq.FileMetaData
 
 
 def _part(file: PlannedFile, part: PartOfFile, filesystem: arrow_fs.FileSystem, path: str) -> tuple[Any, Any]:
-    """Opens some row groups, with the whole file's metadata. The SHA-256 of each is checked."""
+    """Opens some row groups, with the whole file's metadata. Checks the SHA-256 of each row group."""
     size, metadata, ranges = _metadata(replace(file, rows=0, part=None), part.footer_sha256, path)
     pieces = []
     with filesystem.open_input_file(path) as whole:
@@ -207,7 +213,10 @@ def _part(file: PlannedFile, part: PartOfFile, filesystem: arrow_fs.FileSystem, 
 
 @functools.lru_cache(maxsize=_METADATA_KEPT)
 def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMetaData, tuple[Range, ...]]:
-    """Reads the file's size, its metadata and the ranges of its row groups. Cached, because each prefix needs them."""
+    """Reads size, metadata and ranges of row groups of a file.
+
+    The result is cached, because each prefix needs the values.
+    """
     with _folder(file.root)[0].open_input_file(path) as whole:
         size = whole.size()
         try:
@@ -221,7 +230,7 @@ def _metadata(file: PlannedFile, sha256: str, path: str) -> tuple[int, pq.FileMe
 
 
 def _shown_to(file: PlannedFile) -> str:
-    """Names path and host, because executors have hosts, and perhaps disks, of their own."""
+    """Names path and host, because executors run on other hosts and may have other disks."""
     return f"{file.root}/{file.path} on {socket.gethostname()}"
 
 

@@ -1,8 +1,9 @@
-"""Makes an evidence folder ready for judging: reads what holds for all prefixes, and plans the files of each prefix.
+"""Makes an evidence folder ready for judging.
 
-Before: a collector wrote the folder (contract/evidence_layout.py) and the reconciler wrote the history. After: job.py
-sends `plan` and the files of a prefix to each task. This file reads evidence.json, the manifest, rounds, gaps and
-snapshots. Tasks check the files of their prefixes.
+Reads the facts that hold for all prefixes, and plans the files of each prefix. A collector wrote the folder
+(contract/evidence_layout.py), and the reconciler wrote the history. This module reads evidence.json, the manifest,
+rounds, gaps and snapshots. engines/job.py sends the plan and the files of a prefix to each task. The task checks the
+files of the prefix.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from reconciler.contract.evidence_layout import LEDGER_ROUND_EVIDENCE
 from reconciler.contract.history_row import HISTORY_STREAMS, PREFIXES, SNAPSHOT, SnapshotKind
 from reconciler.contract.manifest import HistoryFile, entry_name, manifest_folder
 
-#: Problems that one message lists.
+#: Largest number of problems that one message lists.
 _PROBLEMS_NAMED_MAX = 5
 
 
@@ -53,9 +54,9 @@ class Evidence:
     document: EvidenceDocument
     history: HistoryState
     plan: JudgePlan
-    #: By prefix, 0 to 63.
+    #: Planned files by prefix, 0 to 63.
     files: Mapping[int, tuple[PlannedFile, ...]]
-    #: All files that were or will be read, sorted by path.
+    #: All files of the evidence and the history that are read, sorted by path.
     inputs: tuple[InputFile, ...]
     closed: Mapping[tuple[str, str], bool]
     not_checked: tuple[UncheckedRule, ...]
@@ -70,9 +71,10 @@ def load_evidence(
     history: str | None = None,
     after: HistoryChain | None = None,
 ) -> Evidence:
-    """Reads all but the files of the prefixes. Raises AuditError("inputs").
+    """Reads the evidence except the files of the prefixes. Raises AuditError("inputs").
 
-    `history`: its place, if evidence.json names another one. `after`: its chain as an older audit has verified it.
+    `history` is the history's place, if evidence.json names another place. `after` is the history's chain that an older
+    audit has verified.
     """
     root = _root(folder)
     document = read_document(root)
@@ -115,7 +117,7 @@ def read_document(folder: Path | str) -> EvidenceDocument:
 
 
 def _root(folder: Path | str) -> str:
-    # Workers have a working directory of their own.
+    # A worker may have another working directory.
     return str(folder).rstrip("/") if "://" in str(folder) else os.path.abspath(folder)
 
 
@@ -132,7 +134,7 @@ def _document_bytes(root: str) -> bytes:
 def _history(
     root: str, document: EvidenceDocument, moved: str | None, after: HistoryChain | None
 ) -> tuple[str, HistoryState]:
-    """Finds the history's place and checks it. `moved`: its place, if the document names another one."""
+    """Finds the history's place and checks the history. `moved` is the place if the document names another place."""
     if document.history is None:
         if moved is not None:
             raise AuditError(
@@ -154,7 +156,7 @@ def _history_root(root: str, history: str) -> str:
 
 
 def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
-    """Reads the ledger's rounds. None: no ledger was given, or they were not collected."""
+    """Reads the ledger's rounds. None: no ledger was given, or the rounds were not collected."""
     files = [file for file in document.files if file.table == LEDGER_ROUND_EVIDENCE.name]
     if not document.ledger or not files:
         return None
@@ -168,7 +170,10 @@ def _ledger_rounds(root: str, document: EvidenceDocument) -> pa.Table | None:
 def _used_history(
     history: HistoryState, document: EvidenceDocument
 ) -> Mapping[str, Mapping[int | None, list[HistoryFile]]]:
-    """Chooses files from a day before the window to a day after its close, so that later rows change no old answer."""
+    """Chooses the files from a day before the window until a day after the window's close.
+
+    So later rows change no old answer.
+    """
     late_ms = max(round(asked.late_after_seconds * 1000) for asked in document.subscriptions)
     first_ms, last_ms = document.window.start_ms - DAY_MS, document.window.end_ms + late_ms + DAY_MS
     return {
@@ -183,7 +188,10 @@ def _used_history(
 def _snapshots(
     history_root: str, used: Mapping[str, Mapping[int | None, list[HistoryFile]]], problems: list[str]
 ) -> Mapping[tuple[str, str], Mapping[int, tuple[Snapshot, ...]]]:
-    """Reads snapshots by subscription and shard, in the order of time; of AT_REST the first one after each round."""
+    """Reads snapshots by subscription and shard, sorted by time.
+
+    Of the snapshots AT_REST after a round only the first is kept.
+    """
     found: dict[tuple[str, str], dict[int, set[tuple[int, str, int]]]] = defaultdict(lambda: defaultdict(set))
     files = used.get(SNAPSHOT.name, {}).get(None, [])
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -211,7 +219,7 @@ def _look_at_the_rest(
     read: frozenset[str],
     problems: list[str],
 ) -> None:
-    """Checks digests of files that no rule needs (the gate, rounds long before the window)."""
+    """Checks digests of files that no rule needs, such as files of the gate, or of rounds long before the window."""
     streams = (by_prefix.get(None, []) for name, by_prefix in used.items() if name != SNAPSHOT.name)
     files = [file for of in streams for file in of if file.path not in read]
     filesystem, base = open_folder(history_root) if files else (arrow_fs.LocalFileSystem(), "")
@@ -220,7 +228,7 @@ def _look_at_the_rest(
 
 
 def _check_given(document: EvidenceDocument) -> None:
-    """Raises AuditError if evidence is missing without which nothing can be judged."""
+    """Raises AuditError if evidence is missing that every judgement needs."""
     for asked in document.subscriptions:
         name = f"{asked.topic}/{asked.group}"
         if _is_of_halves(asked, document):
@@ -265,7 +273,7 @@ def _planned(
         tags=None if asked.tags is None else frozenset(asked.tags),
         grace_ms=round(asked.grace_period_seconds * 1000),
         late_after_ms=round(asked.late_after_seconds * 1000),
-        # The evidence ends when the databases were read. No key is called lost because of what happened later.
+        # The evidence ends at the time when the databases were read. Later events make no key lost.
         as_of_ms=document.collected_at_ms if watermark_ms is None else min(watermark_ms, document.collected_at_ms),
         outboxes_complete=document.outboxes.issuperset(asked.producer_groups),
         of_halves=_is_of_halves(asked, document),
@@ -278,7 +286,10 @@ def _planned(
 
 
 def _went_with(snapshot: Snapshot, shard: int, lost: HistoryGap) -> bool:
-    """True if rounds that the history lacks ran at that time; they may have matched keys that the snapshot lacks."""
+    """True if the history lacks rounds that ran at that time.
+
+    Such rounds may have matched keys that the snapshot lacks.
+    """
     return shard == lost.shard and lost.from_ms < snapshot.at_ms <= lost.to_ms
 
 
@@ -298,7 +309,7 @@ def _closes_ms(asked: AuditedSubscription, document: EvidenceDocument) -> int:
 def _no_answer(
     document: EvidenceDocument, history: HistoryState, closed: Mapping[tuple[str, str], bool]
 ) -> NoAnswer | None:
-    """Chooses the reason: a gap before an open window, because a gap may keep the window open."""
+    """Chooses the reason for no answer. A gap comes before an open window, because a gap may keep the window open."""
     if history.gaps:
         first = history.gaps[0]
         more: dict[str, object] = {"more": len(history.gaps) - 1} if len(history.gaps) > 1 else {}
@@ -345,7 +356,8 @@ def _by_prefix(
         for prefix, part in _parts(root, file):
             found[prefix].append(part)
     for stream in (one for one in HISTORY_STREAMS if one.has_key):
-        # The other streams are only checked, because an altered file is reported even if no rule needs it.
+        # Files of the other streams are only checked, so that an altered file is reported even if no rule needs the
+        # file.
         table = stream.name if stream.name in STREAM_NAMES else f"history.{stream.name}"
         for prefix in range(PREFIXES):
             for one in used.get(stream.name, {}).get(prefix, ()):

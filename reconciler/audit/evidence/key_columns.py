@@ -1,4 +1,4 @@
-"""Keys of an Arrow column: their lengths, and their bytes in one piece."""
+"""Keys of an Arrow column: lengths of the keys, and the bytes of all keys in one piece."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def contiguous(column: pa.ChunkedArray) -> pa.Array:
 
 
 def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
-    """Reads the offsets of the keys in the array's data, one more than keys."""
+    """Reads the offsets of the keys in the array's data. The last offset is the end of the last key."""
     kind = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     buffer = keys.buffers()[1]
     if buffer is None or not len(keys):
@@ -58,7 +58,10 @@ def key_offsets(keys: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def by_length(keys: pa.Array) -> Iterator[tuple[npt.NDArray[np.intp], Bytes]]:
-    """Yields for each length the places of its keys, or texts, and their bytes, one row per key."""
+    """Yields for each length the places of the keys or texts of that length, and their bytes as a matrix.
+
+    The matrix has one row per key.
+    """
     offsets, buffer = key_offsets(keys), keys.buffers()[2]
     lengths, data = np.diff(offsets), np.frombuffer(buffer or b"", np.uint8)
     for length in np.unique(lengths).tolist():
@@ -78,7 +81,10 @@ def prefixes_of(keys: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
-    """Computes zlib.crc32 of each row: it starts from that of zeros, and adds the change that each byte makes."""
+    """Computes zlib.crc32 of each row.
+
+    The computation starts from the CRC of zeros, and adds the change that each byte makes.
+    """
     count, length = keys.shape
     found = np.full(count, zlib.crc32(bytes(length)), np.uint32)
     for place in range(length):
@@ -87,7 +93,7 @@ def crc32_of(keys: Bytes) -> npt.NDArray[np.uint32]:
 
 
 def _changes() -> npt.NDArray[np.uint32]:
-    """Computes changes of the CRC, by distance from the end of a key and by value of a byte."""
+    """Computes how each byte changes the CRC, by distance from the end of the key and by value of the byte."""
     found = np.zeros((KEY_BYTES_MAX, 256), np.uint32)
     found[0] = [zlib.crc32(bytes([value])) ^ zlib.crc32(b"\0") for value in range(256)]
     for distance in range(1, KEY_BYTES_MAX):

@@ -1,4 +1,7 @@
-"""Plan of every task: plain values that can be pickled. folder.py makes the plan, and judge/ reads it."""
+"""Plan of every task, made of plain values that can be pickled.
+
+folder.py makes the plan. The modules of judge/ read the plan.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ from dataclasses import dataclass, field
 
 from reconciler.audit.result.values import Window
 
-#: Rows of all tables of a prefix that are judged at once, about 160 bytes each. More are judged in slices of keys.
+#: Largest number of rows of a prefix, in all tables, that are judged at once. A row takes about 160 bytes. A prefix
+#: with more rows is judged in slices of keys.
 ROWS_AT_ONCE_MAX = 5_000_000
-#: Longest time after its row's window in which a commit may be seen. History is read from a day before a window on, and
-#: a key that was announced before that and again in the window must not count as new.
+#: Longest time after a row's window in which the commit may be seen. The history is read from a day before a window on.
+#: A key that was announced earlier, and again in the window, must not count as new.
 LATE_COMMIT_MS_MAX = 86_400_000
-#: An unseen commit counts this many times `late_after_seconds` after its row. An audit waits for one more, so it has
-#: seen a commit whose transaction lasted that long.
+#: Number of times `late_after_seconds` after its row at which an unseen commit counts. An audit waits once more
+#: `late_after_seconds`, so the audit has seen a commit whose transaction lasted that long.
 UNSEEN_LATES = 2
 
 
@@ -32,7 +36,7 @@ class GroupPlan:
 
     topic: str
     group: str
-    #: None: every tag.
+    #: Tags that the group takes. None: every tag.
     tags: frozenset[str] | None
     grace_ms: int
     late_after_ms: int
@@ -40,11 +44,12 @@ class GroupPlan:
     #: True: an outbox was given for every producer group.
     outboxes_complete: bool
     #: True: half messages announce, and no outbox was given. A half without a known effect may have been rolled back,
-    #: so it is in no class.
+    #: so the half is in no class.
     of_halves: bool = False
-    #: By shard, in the order of at_ms.
+    #: Snapshots by shard, in the order of at_ms.
     snapshots: Mapping[int, tuple[Snapshot, ...]] = field(default_factory=dict)
-    #: Times of the first rounds after Redis lost rounds that the history lacks. Before them not all rounds are known.
+    #: Times of the first rounds after Redis lost rounds that the history lacks. Before these times not all rounds are
+    #: known.
     reread_ms: tuple[int, ...] = ()
 
 
@@ -71,7 +76,7 @@ class RowGroup:
     number: int
     prefix: int
     rows: int
-    #: Of the group's bytes in the file.
+    #: SHA-256 of the row group's bytes in the file.
     sha256: str
 
 
@@ -82,7 +87,7 @@ class PartOfFile:
     groups: tuple[RowGroup, ...]
     #: Rows of the whole file.
     rows_of_file: int
-    #: Of the file's last bytes, from the metadata on.
+    #: SHA-256 of the file's last bytes, from the metadata on.
     footer_sha256: str
 
 
@@ -94,12 +99,12 @@ class PlannedFile:
     root: str
     #: Path below `root`.
     path: str
-    #: Name in messages.
+    #: Name of the file in messages.
     shown: str
     table: str
     #: Rows that the task reads.
     rows: int
-    #: Of the whole file.
+    #: SHA-256 of the whole file.
     sha256: str
-    #: None: the whole file is read.
+    #: Part of the file that the task reads. None: the whole file.
     part: PartOfFile | None = None

@@ -1,4 +1,7 @@
-"""Row groups of a Parquet file, each read and checked alone: the places of their bytes, and a source of some groups."""
+"""Row groups of a Parquet file.
+
+Each row group can be read and checked alone: this module finds the bytes and opens them.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: Length of a file's end: the length of its metadata, and a magic.
+#: Number of bytes at the end of a file after the metadata. They hold the metadata's length and the magic.
 _END_BYTES = 8
 _MAGIC = b"PAR1"
 
@@ -16,7 +19,10 @@ Range = tuple[int, int]
 
 
 def group_ranges(metadata: pq.FileMetaData) -> tuple[Range, ...]:
-    """Finds first byte and end of each row group: from its first column chunk to the end of its last one."""
+    """Finds first byte and end of each row group.
+
+    A row group begins with the first column chunk and ends with the last one.
+    """
     found = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -31,7 +37,10 @@ def group_ranges(metadata: pq.FileMetaData) -> tuple[Range, ...]:
 
 
 def footer_range(file: Any, size: int) -> Range:
-    """Finds first byte and end of the footer of a file that can be read at any place. Raises ValueError without one."""
+    """Finds first byte and end of a file's footer. The file can be read at any place.
+
+    Raises ValueError if there is no footer.
+    """
     end = file.read_at(_END_BYTES, size - _END_BYTES) if size > _END_BYTES else b""
     length = int.from_bytes(end[:4], "little")
     if not end.endswith(_MAGIC) or length + _END_BYTES > size:
@@ -50,13 +59,13 @@ class HeldBytes:
     closed = False
 
     def __init__(self, size: int, pieces: Iterable[tuple[int, bytes]]) -> None:
-        """Takes each piece with the place of its first byte."""
+        """Takes pieces of the file. The place of a piece is the place of its first byte in the file."""
         self._size = size
         self._pieces: Sequence[tuple[int, memoryview]] = [(first, memoryview(data)) for first, data in pieces]
         self._at = 0
 
     def read(self, length: int = -1) -> memoryview:
-        """Reads the bytes from here on. Raises OSError if they are in no piece."""
+        """Reads bytes from the current place on. Raises OSError if no piece holds the bytes."""
         end = self._size if length < 0 else min(self._size, self._at + length)
         for first, data in self._pieces:
             if first <= self._at and end <= first + len(data):

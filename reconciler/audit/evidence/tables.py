@@ -1,4 +1,4 @@
-"""Tables that the judgement reads. The contract gives their columns, with kinds and values."""
+"""Tables that the judgement reads. The contract gives the columns of the tables, with kinds and values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ReadTable:
     name: str
     #: Columns of the contract. Each must exist with its type, unless it is one of LATER_COLUMNS.
     columns: tuple[Column, ...]
-    #: Columns that are read besides `key`; digests only where they are compared.
+    #: Columns that are read besides `key`. Digests are read only where digests are compared.
     used: tuple[str, ...]
     #: Column with a closed list of values.
     states: tuple[str, type[StrEnum]] | None = None
@@ -90,13 +90,13 @@ _TABLES = (
     _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
 )
 
-#: Not judged: rounds that the history must hold (history/check.py).
+#: Table of the ledger's rounds, which is not judged. The history must hold these rounds (history/check.py).
 LEDGER_ROUND_TABLE = ReadTable(
     name=LEDGER_ROUND_EVIDENCE.name,
     columns=LEDGER_ROUND_EVIDENCE.columns,
     used=tuple(column.name for column in LEDGER_ROUND_EVIDENCE.columns),
 )
-#: By name: tables of the evidence and streams of the history that are judged.
+#: Judged tables of the evidence and judged streams of the history, by name.
 READ_TABLES: dict[str, ReadTable] = {table.name: table for table in _TABLES}
 #: Tables below the evidence folder itself.
 EVIDENCE_NAMES: tuple[str, ...] = tuple(table.name for table in EVIDENCE_TABLES)

@@ -1,4 +1,7 @@
-"""Rules that cannot be applied because an input is missing. An auditor must not take silence for a check."""
+"""Rules that cannot be applied because an input is missing.
+
+Each such rule is reported, so that no reader takes a missing finding for a check.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import AuditedSubscription, HistoryGap, UncheckedRule
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE, REPAIR_EVIDENCE
 
-#: Columns of LATER_COLUMNS that rules need: rule, table, column.
+#: Rule, table and column: the columns of LATER_COLUMNS that rules need.
 _ASKED_OF_COLUMNS = (
     (KeyClass.EFFECT_INCOMPLETE, INBOX_EVIDENCE.name, "incomplete"),
     (KeyClass.UNNECESSARY_REPAIR, REPAIR_EVIDENCE.name, "first_sent_at_ms"),
 )
-#: Rules that need every commit, or its time and content.
+#: Rules that need every commit, or the time and content of a commit.
 _OF_COMMITS = (
     KeyClass.EFFECT_WITHOUT_COMMIT,
     KeyClass.REPAIR_DIFFERS,
@@ -31,7 +34,10 @@ _OF_COMMITS = (
 def not_checked(
     document: EvidenceDocument, plans: Sequence[GroupPlan], reread: Sequence[HistoryGap] = ()
 ) -> tuple[UncheckedRule, ...]:
-    """Lists these rules by topic, group and the order of classes, with one reason per rule."""
+    """Lists the rules that cannot be applied, sorted by topic, group and the order of classes.
+
+    Each rule has one reason.
+    """
     found: list[UncheckedRule] = []
     for asked, plan in zip(document.subscriptions, plans, strict=True):
         lost = [one for one in reread if (one.topic, one.group) == (asked.topic, asked.group)]
@@ -48,13 +54,19 @@ def _both(first: Sentence, second: Sentence) -> Sentence:
 
 
 def _lost_account(lost: Sequence[HistoryGap]) -> Sentence:
-    """Says from when to when the reconciler's account is unknown. Outbox and inbox still show commits and effects."""
+    """Says in which time the reconciler's account is unknown.
+
+    Outbox and inbox still show the commits and effects of that time.
+    """
     from_ms, to_ms = min(one.from_ms for one in lost), max(one.to_ms for one in lost)
     return sentence("lost-account", start=time_text(from_ms), end=time_text(to_ms))
 
 
 def _lacking_columns(asked: AuditedSubscription, document: EvidenceDocument) -> Iterator[tuple[KeyClass, str]]:
-    """Yields rules whose column is absent, because its NULL in every row looks as if there were nothing to find."""
+    """Yields rules whose column is absent.
+
+    Such a column is NULL in every row, which looks as if there were nothing to find.
+    """
     lacking = document.lacking_columns
     for name, table, column in _ASKED_OF_COLUMNS:
         if lacking is None:

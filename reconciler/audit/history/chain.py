@@ -1,7 +1,7 @@
-"""Reads the manifest of a history with distrust: every entry exists once, is unaltered, and follows the one before.
+"""Reads the manifest of a history and checks that every entry exists once, is unaltered, and follows the entry before.
 
-Before: a folder written by the reconciler (contract/manifest.py). After: check.py, which reads the rounds. A bad
-history raises nothing. Its problems become lines of a list, so that one run reports all of them.
+The reconciler wrote the folder (contract/manifest.py). check.py reads the rounds afterwards. A bad history raises no
+error. Each problem becomes a line of a list, so that one run reports all problems.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ class HistoryChain:
     """Content of a manifest after its newest entry."""
 
     environment: str
-    #: Number and SHA-256 of the newest entry. Empty history: 0 and "".
+    #: Number and SHA-256 of the newest entry. They are 0 and "" for an empty history.
     sequence: int
     digest: str
-    #: YYYY-MM-DD: rows before this UTC day were retired on purpose.
+    #: UTC day as YYYY-MM-DD. Rows before this day were retired on purpose.
     kept_from: str | None
-    #: Path -> file, for all files added and not removed.
+    #: Path -> file, for all files that entries have added and not removed.
     files: Mapping[str, HistoryFile]
     problems: tuple[str, ...]
-    #: Number of the last entry that an older audit has verified; reading began after it. 0: all entries were read.
+    #: Number of the last entry that an older audit has verified. Reading began after this entry. 0: all entries were
+    #: read.
     read_from: int = 0
 
 
@@ -52,12 +53,12 @@ class _Reading:
     digest: str = ""
     kept_from: str | None = None
     files: dict[str, HistoryFile] = field(default_factory=dict)
-    #: Paths that were removed, so that a second removal is noticed.
+    #: Paths that entries have removed. A second removal of a path is a problem.
     gone: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def note(self, line: str) -> None:
-        """Keeps a problem, up to PROBLEMS_MAX."""
+        """Adds a problem to the list, unless the list has PROBLEMS_MAX problems."""
         if len(self.problems) < PROBLEMS_MAX:
             self.problems.append(line)
 
@@ -67,7 +68,8 @@ def read_chain(
 ) -> HistoryChain:
     """Reads every entry of the manifest in order. Raises OSError if the folder cannot be read at all.
 
-    `after`: a verified chain. Then only later entries are read, and its newest one, which must be unaltered.
+    `after` is a verified chain. Then only later entries are read, and the newest entry of `after`, which must be
+    unaltered.
     """
     folder = f"{base}/{manifest_folder(environment)}"
     if after is not None:
@@ -79,9 +81,11 @@ def read_chain(
 
 
 def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str], bytes]) -> HistoryChain:
-    """Reads the chain of a manifest's folder. `names`: the folder's files, in any order. None: there is no folder.
+    """Reads the chain of a manifest's folder. `names` lists the folder's files in any order.
 
-    `read` returns an entry's bytes. Raises what `read` raises.
+    `names` None: there is no folder.
+
+    `read` returns an entry's bytes. Errors of `read` pass through.
     """
     reading = _Reading(environment)
     for name in _entry_names(names, reading):
@@ -93,7 +97,7 @@ def chain_of(environment: str, names: Sequence[str] | None, read: Callable[[str]
 
 
 def _following(after: HistoryChain, environment: str, read: Callable[[str], bytes]) -> HistoryChain:
-    """Reads entries by name until one does not exist, without a list of the folder."""
+    """Reads entries by name until an entry does not exist. This needs no list of the folder."""
     reading = _Reading(
         environment,
         sequence=after.sequence,
@@ -140,7 +144,7 @@ def _entry_names(names: Sequence[str] | None, reading: _Reading) -> list[str]:
 
 
 def _take(reading: _Reading, name: str, data: bytes) -> None:
-    """Takes one entry: its form, its place in the chain, its files."""
+    """Checks one entry's form and place in the chain, and takes over the entry's files."""
     previous, before = reading.digest, reading.sequence
     reading.digest, reading.sequence = digest_of(data), int(name[:12])
     document = _document(reading, name, data)
@@ -170,7 +174,7 @@ def _take(reading: _Reading, name: str, data: bytes) -> None:
 
 
 def _document(reading: _Reading, name: str, data: bytes) -> dict[str, Any] | None:
-    """Parses the entry. None: it cannot be trusted."""
+    """Parses the entry. None: the entry cannot be trusted."""
     try:
         document = json.loads(data)
         canonical = canonical_json(document)

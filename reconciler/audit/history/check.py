@@ -1,13 +1,13 @@
-"""Checks a history for a window: its chain, its files, and its rounds, which must have no hole.
+"""Checks a history for a window: the chain, the files, and the rounds. The rounds must have no hole.
 
-Before: chain.py has read the manifest. After: evidence/folder.py plans the files that are listed here.
+chain.py reads the manifest. evidence/folder.py plans the files that this module lists.
 
-A round that the history lacks is a gap: a `gap` row names it, or it is a hole between two generations of a shard. The
-time before a subscription's first round and after its last round is a gap, too. Rounds that were lost with Redis'
-memory are no gap where a `reread` row says that rounds of the new memory have taken their keys. Where shards rest, rows
-of the stream `snapshot` say until when their last captured rounds are all rounds that ran. A window with a gap has no
-answer. Rounds later than a day after the window's close are ignored, so that a growing history changes no old answer; a
-row that is missing by then never comes.
+A round that the history lacks is a gap. Either a `gap` row names the round, or two generations of a shard have a hole
+between them. The time before a subscription's first round and after its last round is a gap, too. Rounds that were lost
+with Redis' memory are no gap if a `reread` row says that rounds of the new memory have taken the lost rounds' keys. For
+a shard at rest, rows of the stream `snapshot` say until when no round ran after the last captured round. A window with
+a gap has no answer. Rounds later than a day after the window's close are ignored, so that a growing history changes no
+old answer. A row that is still missing a day after the close never comes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 
 DAY_MS = 86_400_000
-#: Largest number of readings of the chain while files are compacted away.
+#: Largest number of times that the chain is read while compactions remove files.
 CHAIN_READINGS_MAX = 5
-#: Absent files that are listed one by one.
+#: Largest number of absent files that are listed one by one.
 ABSENT_NAMED_MAX = 20
-#: Topics or groups of gap rows that mean all of them.
+#: Names in gap rows that mean all topics or all groups.
 _ALL = frozenset({"", "*"})
 
 
@@ -52,23 +52,24 @@ class HistoryState:
     kept_from: str | None
     #: Number of the last entry that an older audit has verified. 0: all entries were read.
     read_from: int
-    #: Current files by stream and prefix (None for streams without a key), sorted by path.
+    #: Current files by stream and prefix, sorted by path. The prefix is None for streams without a key.
     files: Mapping[str, Mapping[int | None, tuple[HistoryFile, ...]]]
-    #: (topic, group) -> time up to which the rounds of every shard have no hole. None: a shard has no round.
+    #: (topic, group) -> time until which the rounds of every shard have no hole. None: a shard has no round.
     watermarks: Mapping[tuple[str, str], int | None]
-    #: Gaps between the window's start and its end + late_after_seconds: reason "gap".
+    #: Gaps between the window's start and its end + late_after_seconds. They are the reason "gap".
     gaps: tuple[HistoryGap, ...]
     #: Gaps elsewhere, which change no answer about this window.
     other_gaps: tuple[HistoryGap, ...]
-    #: Altered, missing, doubled or unknown parts: reason "inputs".
+    #: Altered, missing, doubled or unknown parts of the history. They are the reason "inputs".
     problems: tuple[str, ...]
-    #: Rounds of the same time that were lost with Redis' memory and whose announcements were read again: no gaps.
+    #: Rounds of the same time that were lost with Redis' memory. Their announcements were read again, so these rounds
+    #: are no gaps.
     reread: tuple[HistoryGap, ...]
     #: Number of captured rounds that were read. A doubled round counts once.
     rounds: int
-    #: Topics and groups that had rounds in the window and were not asked about, sorted.
+    #: Topics and groups that had rounds in the window and are outside of the audit, sorted.
     others: tuple[tuple[str, str], ...]
-    #: Paths of the files that were read. Their digests are those of the manifest, or `problems` lists them.
+    #: Paths of the files that were read. A file has the digest that the manifest names, or `problems` lists the file.
     read: frozenset[str]
     #: Number of the ledger's rounds in the window that the history should hold. None: no ledger was given.
     ledger_rounds: int | None
@@ -79,7 +80,10 @@ class HistoryState:
 
     @property
     def paths(self) -> frozenset[str]:
-        """Paths of all files. A path that a later reading lacks was merged into another file, or has grown too old."""
+        """Paths of all files.
+
+        If a later reading lacks a path, the file was merged into another file, or has grown too old.
+        """
         return frozenset(file.path for by in self.files.values() for of in by.values() for file in of)
 
 
@@ -94,11 +98,12 @@ def check_history(
     ledger_rounds: pa.Table | None = None,
     after: HistoryChain | None = None,
 ) -> HistoryState:
-    """Reads manifest, rounds and gap rows. A bad history raises nothing.
+    """Reads manifest, rounds and gap rows. A bad history raises no error.
 
-    `window_ms`: [start, end). `asked_at_ms`: when evidence was collected.
+    `window_ms`: start and end of the window. `asked_at_ms`: time at which the evidence was collected.
     `ledger_rounds`: rows of contract/evidence_layout.py LEDGER_ROUND_EVIDENCE.
-    `after`: chain that an older audit has verified. Then only later entries and the window's own files are read.
+    `after`: chain that an older audit has verified. With `after`, only later entries and the window's own files are
+    read.
     """
     start_ms, end_ms = window_ms
     closes_ms = {(s.topic, s.group): end_ms + round(s.late_after_seconds * 1000) for s in subscriptions}
@@ -161,9 +166,10 @@ def _settled_chain(
     after: HistoryChain | None,
     between_ms: tuple[int, int],
 ) -> HistoryChain:
-    """Reads the chain, and again while the daemon compacts files away. Absent files are problems.
+    """Reads the chain, and repeats the reading while compactions of the daemon remove files. Absent files are problems.
 
-    `between_ms`: of a history that an older audit has verified, only files with rows of this time are looked for.
+    `between_ms` limits the search for absent files in a history that an older audit has verified. Only files with rows
+    of this time are looked for.
     """
     chain = read_chain(filesystem, base, environment, after)
     for _ in range(CHAIN_READINGS_MAX):
@@ -206,7 +212,7 @@ def _holes(
         heads = [head for shard in range(shards) if (head := found.head((topic, group, shard))) is not None]
         first = min(heads, key=lambda head: head.at_ms, default=None)
         if first is not None and first.generation == 1 and first.at_ms > start_ms:
-            # One shard's first round may come later: its generation 1 proves that none came before.
+            # One shard's first round may come later. If this round has generation 1, no round came before.
             why = sentence("first-round")
             yield _gap((topic, group, -1), start_ms, first.at_ms, None, why)
         if kept_from_ms is not None and kept_from_ms > start_ms:
@@ -232,10 +238,10 @@ def _holes(
 
 
 def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms: int) -> bool:
-    """True if retired days explain that a shard's rounds begin late: the days end where the rounds begin.
+    """True if retired days explain that a shard's rounds begin late. Then the retired days end where the rounds begin.
 
-    A window that starts with the first kept day has rounds from a moment later on. Any other window needs a round
-    before it. `longest_ms`: longest time between two rounds of the shard.
+    If a window starts with the first kept day, its rounds may begin a moment later. Any other window needs an earlier
+    round. `longest_ms` is the longest time between two rounds of the shard.
     """
     return kept_from_ms is not None and start_ms - longest_ms <= kept_from_ms and head_ms - kept_from_ms <= longest_ms
 
@@ -243,11 +249,14 @@ def _explains(kept_from_ms: int | None, head_ms: int, start_ms: int, longest_ms:
 def _endings(
     found: RoundsByShard, closes_ms: Mapping[tuple[str, str], int], shards: int, start_ms: int, horizon_ms: int
 ) -> Iterable[HistoryGap]:
-    """Finds shards without a round from the close to the horizon. The horizon is over, so no such round will come."""
+    """Finds shards without a round from the close until the horizon.
+
+    The horizon is past, so no such round will come.
+    """
     for (topic, group), close_ms in closes_ms.items():
         newest = {shard: found.newest_ms((topic, group, shard), until_ms=horizon_ms) for shard in range(shards)}
         ended = {shard: at_ms for shard, at_ms in newest.items() if at_ms is None or at_ms < close_ms}
-        if len(ended) == shards:  # the group has left: one line
+        if len(ended) == shards:  # the group has left, which becomes one line
             known = [at_ms for at_ms in ended.values() if at_ms is not None]
             ended = {-1: min(known) if len(known) == shards else None}
         for shard, at_ms in ended.items():
@@ -258,7 +267,7 @@ def _endings(
 def _declared(
     declared: Iterable[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard
 ) -> Iterable[HistoryGap]:
-    """Yields gaps that writers declared, except for rounds that another writer has captured."""
+    """Yields the gaps that writers declared, except gaps whose rounds another writer has captured."""
     for row in declared:
         generations = (row["first_generation"], row["last_generation"])
         for topic, group in closes_ms:
@@ -282,7 +291,10 @@ def _declared(
 def _before_declared(
     declared: Sequence[Mapping[str, Any]], closes_ms: Mapping[tuple[str, str], int], found: RoundsByShard, start_ms: int
 ) -> Iterable[HistoryGap]:
-    """Yields undeclared gaps before declared ones, because a declared gap proves that earlier rounds ran."""
+    """Yields gaps that come before a declared gap and were not declared.
+
+    A declared gap proves that earlier rounds ran.
+    """
     for row in declared:
         key: ShardKey = (row["topic"], row["consumer_group"], row["shard"])
         before = (row["first_generation"] or 1) - 1
@@ -310,7 +322,10 @@ def _reread(row: Mapping[str, Any]) -> HistoryGap:
 
 
 def _is_made_good(gap: HistoryGap, by: HistoryGap) -> bool:
-    """True if the gap lies within `by`, because the new memory's rounds have taken all that was open at that time."""
+    """True if the gap lies within `by`.
+
+    Then rounds of the new memory have taken every key that was open at that time.
+    """
     same = (gap.topic, gap.group, gap.shard, gap.stream) == (by.topic, by.group, by.shard, by.stream)
     return same and by.from_ms <= gap.from_ms and gap.to_ms <= by.to_ms
 
@@ -333,7 +348,7 @@ def _rows(
 def _table(
     filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, read: set[str], problems: list[str]
 ) -> pa.Table:
-    """Reads a file of the stream. No rows: the file cannot be trusted, and `problems` says why."""
+    """Reads a file of the stream. Returns no rows and adds to `problems` if the file cannot be trusted."""
     read.add(file.path)
     table = read_stream_file(filesystem, base, file, stream, problems)
     return no_rows(stream) if table is None else table
@@ -369,7 +384,7 @@ def _day_start_ms(day: str | None) -> int | None:
 
 
 def without_history(environment: str, subscriptions: Sequence[AuditedSubscription]) -> HistoryState:
-    """Makes the state for an auditor without history: no rounds, no announcements, no gaps."""
+    """Makes the state for an audit without a history. It has no rounds, no announcements and no gaps."""
     return _nothing_read(environment, subscriptions)
 
 

@@ -1,7 +1,8 @@
-"""File of an audit's output that says what the audit has verified of a manifest. The next audit reads on from there.
+"""File in OUT that says which part of a manifest the audit has verified.
 
-Its columns are those of contract/manifest.py HistoryFile, one row per file of the history. The file's metadata names
-the newest entry that was read. The file is believed only if a signed statement lists it (statement/checkpoint.py).
+The next audit reads the manifest from there on. The file has the columns of contract/manifest.py HistoryFile, and one
+row per file of the history. The file's metadata names the newest entry that was read. The file is believed only if a
+signed statement lists it (statement/checkpoint.py).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def checkpoint_of(history: HistoryState) -> bytes:
 
 
 def verified_chain(data: bytes) -> HistoryChain:
-    """Reads the chain as it was then. Raises ValueError, pyarrow.ArrowException for another file."""
+    """Reads the chain that the audit has verified. Raises ValueError or pyarrow.ArrowException for another file."""
     with pq.ParquetFile(pa.BufferReader(data)) as parquet:
         found: Mapping[bytes, bytes] = parquet.metadata.metadata or {}
         table = parquet.read(columns=list(_COLUMNS), use_threads=False)

@@ -1,7 +1,7 @@
 """Captured rounds of the audited shards: which generations exist, where holes are, and until when rounds are complete.
 
 Two records of one generation are allowed (two daemons, or a Redis that fell back), because generations are a set. A
-round takes 16 bytes of memory. Of the rounds before the window only the newest of each epoch is kept.
+round takes 16 bytes of memory. Of the rounds before the window, only the newest round of each epoch is kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.audit.result.values import HistoryGap
 Longs = npt.NDArray[np.int64]
 #: topic, group, shard
 ShardKey = tuple[str, str, int]
-#: topic, group, shard, epoch
+#: Topic, group, shard and epoch.
 EpochKey = tuple[str, str, int, str]
 
 _KEYS = ["topic", "consumer_group", "shard", "epoch"]
@@ -40,7 +40,7 @@ class HistoryRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """Generations that are missing between two existing ones, whose times are from_ms and to_ms."""
+    """Generations that are missing between two existing generations. The existing rounds ran at from_ms and to_ms."""
 
     epoch: str
     first_generation: int
@@ -50,7 +50,7 @@ class Hole:
 
 
 class CapturedRounds:
-    """Collector of tables of rounds. `finish` returns what they show together."""
+    """Collector of tables of rounds. `finish` returns the rounds of all tables by shard."""
 
     def __init__(
         self, *, subscriptions: frozenset[tuple[str, str]], start_ms: int, end_ms: int, horizon_ms: int
@@ -58,11 +58,12 @@ class CapturedRounds:
         self._subscriptions = subscriptions
         self._start_ms = start_ms
         self._end_ms = end_ms
-        #: Topics and groups with rounds in the window, outside of the audit.
+        #: Topics and groups outside of the audit that have rounds in the window.
         self.others: set[tuple[str, str]] = set()
         self._horizon_ms = horizon_ms
         self._inside: dict[EpochKey, list[tuple[Longs, Longs]]] = defaultdict(list)
-        #: Before the window: highest generation, time and generation of the newest round (lower if Redis fell back).
+        #: Highest generation before the window, and time and generation of the newest round before the window. The
+        #: newest round has a lower generation if Redis fell back.
         self._before: dict[EpochKey, tuple[int, int, int]] = {}
         #: Generation -> first and last time at which the shard was seen at rest after that round.
         self._rests: dict[EpochKey, dict[int, tuple[int, int]]] = defaultdict(dict)
@@ -82,7 +83,7 @@ class CapturedRounds:
                 self.others.add((topic, group))
 
     def add_rests(self, table: pa.Table) -> None:
-        """Adds rows of the stream `snapshot`, of which those AT_REST count."""
+        """Adds rows of the stream `snapshot`. Only rows AT_REST count."""
         rests = rests_by_round(table.filter(pc.less_equal(table["at_ms"], self._horizon_ms)))
         for key, generation, first_ms, last_ms in rests:
             if key[:2] in self._subscriptions:
@@ -103,7 +104,7 @@ class CapturedRounds:
             self._inside[key].append((generations[~early], at_ms[~early]))
 
     def need_nothing_before(self, last_ms: int, shards: int) -> bool:
-        """True if older rows, up to `last_ms`, can change nothing any more."""
+        """True if rows with times up to `last_ms` can change nothing any more."""
         newest: dict[ShardKey, int] = {}
         for (topic, group, shard, _), (_, at_ms, _) in self._before.items():
             key = (topic, group, shard)
@@ -112,7 +113,7 @@ class CapturedRounds:
         return all(key in newest and newest[key] > last_ms for key in keys)
 
     def finish(self) -> RoundsByShard:
-        """Puts what was collected in order, by shard."""
+        """Sorts the collected rounds by shard."""
         lives: dict[ShardKey, list[_Life]] = defaultdict(list)
         for key in sorted(self._inside.keys() | self._before.keys()):
             topic, group, shard, epoch = key
@@ -160,20 +161,26 @@ class _Life:
 
     @property
     def last(self) -> int:
-        """Generation of the newest round. It is not the highest one if Redis fell back."""
+        """Generation of the newest round. If Redis fell back, another round has the highest generation."""
         inside = [_newest(self.generations, self.at_ms)] if len(self.at_ms) else []
         before = [] if self.before is None else [self.before[1:]]
         return max(inside + before)[1]
 
     @property
     def times(self) -> Longs:
-        """Times of all rounds, and of the last rest after the newest one. A rest after an unknown round is ignored."""
+        """Times of all rounds, and time of the last rest after the newest round.
+
+        A rest after an unknown round is ignored.
+        """
         before = [] if self.before is None else [self.before[1]]
         rest = self.rests.get(self.last, ())[1:]
         return np.concatenate([self.at_ms, before, rest]).astype(np.int64)
 
     def longest_ms(self) -> int:
-        """Measures the longest time from a round, or the last rest after it, to the next round."""
+        """Measures the longest time between neighbouring rounds.
+
+        If the shard rested in between, the time begins with the last rest.
+        """
         longest = 0
         rounds = sorted(zip(self.at_ms.tolist(), self.generations.tolist(), strict=True))
         for (at_ms, generation), (next_ms, _) in pairwise(rounds):
@@ -182,7 +189,10 @@ class _Life:
         return longest
 
     def holes(self) -> Iterator[Hole]:
-        """Yields holes between neighbours. Generations below the newest before the window existed: Redis fell back."""
+        """Yields holes between neighbouring generations.
+
+        Generations below the highest generation before the window are no holes. They existed before Redis fell back.
+        """
         generations, at_ms = self.generations, self.at_ms
         if self.before is not None:
             later = generations > self.before[0]
@@ -227,7 +237,7 @@ class RoundsByShard:
         highest, newest_ms = 0, 0
         for number, life in enumerate(self._lives.get(key, ())):
             first = life.first
-            # A new epoch does not always mean a new counter: the counter continues if only the marker was lost.
+            # A new epoch need not begin a new counter. If only the epoch's marker was lost, the counter continues.
             if number and first.generation > highest + 1:
                 found.append(
                     Hole(
@@ -244,9 +254,10 @@ class RoundsByShard:
         return found
 
     def head_seen_ms(self, key: ShardKey) -> int | None:
-        """Finds when the first known round ran, or the shard was first seen at rest before it. None: no round is known.
+        """Finds when the first known round ran.
 
-        Between that time and the first known round no round is missing.
+        If the shard was seen at rest before that round, the time is that of the first rest. None: no round is known.
+        From that time until the first known round, no round is missing.
         """
         of = self._lives.get(key)
         if not of:
@@ -257,7 +268,7 @@ class RoundsByShard:
     def has_all(
         self, key: ShardKey, epoch: str | None, generations: tuple[int | None, int | None], *, since_ms: int
     ) -> bool:
-        """True if every one of these generations has a round since `since_ms` and since the window's start."""
+        """True if each of these generations has a round since `since_ms` and since the window's start."""
         first, last = generations
         if first is None or last is None:
             return False
@@ -266,9 +277,10 @@ class RoundsByShard:
         return last >= first and last - first < len(have) and have.issuperset(range(first, last + 1))
 
     def knows_of(self, key: ShardKey, epoch: str, generation: int) -> bool:
-        """True if the generation has a round, or may have one: before the window only an epoch's newest round is known.
+        """True if the generation has a round or may have one.
 
-        If only an epoch's marker was lost, the counter continues after the last generation of the old epoch.
+        Before the window, only the newest round of an epoch is known. If only an epoch's marker was lost, the counter
+        continues after the last generation of the old epoch.
         """
         of = self._lives.get(key, ())
         mine = [life for life in of if life.epoch == epoch]
@@ -280,7 +292,7 @@ class RoundsByShard:
         )
 
     def newest_ms(self, key: ShardKey, *, until_ms: int) -> int | None:
-        """Finds the time of the newest round, or rest after it, up to `until_ms`."""
+        """Finds the time, up to `until_ms`, of the newest round or of the newest rest after a round."""
         times = [int(t) for life in self._lives.get(key, ()) for t in life.times if t <= until_ms]
         return max(times, default=None)
 
@@ -302,9 +314,10 @@ class RoundsByShard:
         return lowest
 
     def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
-        """Finds runs of rounds that the ledger stored and the history lacks, and how many were compared.
+        """Finds runs of rounds that the ledger has and the history lacks. Also counts the rounds that were compared.
 
-        Rounds after a shard's newest captured one are no gap, because the history may lag; the watermark says so.
+        Rounds after a shard's newest captured round are no gap, because the history may lag. The watermark shows the
+        lag.
         """
         have: dict[EpochKey, Longs] = {}
         newest: dict[ShardKey, int] = {}
@@ -326,7 +339,7 @@ class RoundsByShard:
 
 
 def _by_epoch(table: pa.Table) -> Iterator[tuple[EpochKey, Longs, Longs]]:
-    """Yields generations and times of each epoch of a shard, epochs in order."""
+    """Yields generations and times of each epoch of a shard. The epochs come in the order of their first rounds."""
     names = [table[name].cast(pa.string()) if name != "shard" else table[name] for name in _KEYS]
     plain = pa.table([*names, table["generation"], table["at_ms"]], names=[*_KEYS, "generation", "at_ms"])
     grouped = (

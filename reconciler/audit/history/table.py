@@ -1,4 +1,7 @@
-"""Reads one file of a history as an Arrow table: the bytes that the manifest names, the columns of the contract."""
+"""Reads one file of a history as an Arrow table. The bytes must be those that the manifest names.
+
+The columns are the contract's.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,16 @@ _TYPES = {
 def read_stream_file(
     filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, stream: Table, problems: list[str]
 ) -> pa.Table | None:
-    """Reads all columns of the stream. None: the file cannot be trusted, and `problems` says why."""
+    """Reads all columns of the stream. Returns None and adds to `problems` if the file cannot be trusted."""
     data = _read(filesystem, base, file, problems)
     return None if data is None else stream_table(data, file, stream, problems)
 
 
 def rests_by_round(snapshots: pa.Table) -> Iterator[tuple[tuple[str, str, int, str], int, int, int]]:
-    """Groups rows AT_REST of the stream `snapshot`: topic, group, shard and epoch; generation; first and last time."""
+    """Groups rows AT_REST of the stream `snapshot` by topic, group, shard, epoch and generation.
+
+    Each group has its first and last time.
+    """
     rests = snapshots.filter(pc.equal(snapshots["kind"], str(SnapshotKind.AT_REST)))
     by = ["topic", "consumer_group", "shard", "epoch", "generation"]
     for row in rests.group_by(by).aggregate([("at_ms", "min"), ("at_ms", "max")]).to_pylist():
@@ -48,12 +54,12 @@ def no_rows(stream: Table) -> pa.Table:
 
 
 def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[str]) -> pa.Table | None:
-    """Parses all columns of the stream. None: the bytes cannot be trusted, and `problems` says why."""
+    """Parses all columns of the stream. Returns None and adds to `problems` if the bytes cannot be trusted."""
     where = f"history file {file.path}"
     if not _is_named(data, file, problems):
         return None
     try:
-        with pq.ParquetFile(pa.BufferReader(data)) as parquet:  # pq.read_table takes twice as long: files are small
+        with pq.ParquetFile(pa.BufferReader(data)) as parquet:  # pq.read_table takes twice as long for small files
             table = parquet.read(use_threads=False)
         columns = [_column(table, column) for column in stream.columns]
     except (pa.ArrowException, KeyError, OSError, ValueError) as error:
@@ -66,7 +72,7 @@ def stream_table(data: bytes, file: HistoryFile, stream: Table, problems: list[s
 
 
 def trusted_bytes(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problems: list[str]) -> bytes | None:
-    """Reads the file that the manifest names. None: the file is another one, and `problems` says so."""
+    """Reads the file that the manifest names. Returns None and adds to `problems` if the file has other bytes."""
     data = _read(filesystem, base, file, problems)
     return data if data is not None and _is_named(data, file, problems) else None
 
@@ -85,7 +91,7 @@ def _read(filesystem: arrow_fs.FileSystem, base: str, file: HistoryFile, problem
 
 
 def _is_named(data: bytes, file: HistoryFile, problems: list[str]) -> bool:
-    """True if the manifest names these bytes. Else a line of `problems` says so."""
+    """True if these are the bytes that the manifest names. Otherwise adds a line to `problems`."""
     is_named = hashlib.sha256(data).hexdigest() == file.sha256
     if not is_named:
         where = f"history file {file.path}"
