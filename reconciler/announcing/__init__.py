@@ -1,1 +1,1 @@
-"""Step 6: announced keys go from the unique-key topic into the half sets of the shards."""
+"""Step 6: moves announced keys from the unique-key topic into the half sets of the shards."""

@@ -1,8 +1,8 @@
-"""The announcement consumer: all queues of all subscriptions, over a few threads.
+"""The announcement consumer reads all queues of all subscriptions, on a few threads.
 
-`reconciler run` starts one, `reconciler announcements` starts more. A lease per queue keeps two of them from doing the
-same work. One instance serves every subscription of a process. Each queue has one reader. A subscription has its own
-turn only while it reads by itself, or while something was handed out to it.
+`reconciler run` starts a consumer, and `reconciler announcements` starts further consumers. A lease per queue keeps two
+consumers from doing the same work. One consumer serves every subscription of its process. Each queue has one reader. A
+subscription has a turn of its own only while it reads by itself, or while the reader has handed messages out to it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 THREADS_DEFAULT = 4
 REFRESH_SECONDS = 30.0
-#: Pause before the next attempt after the queues could not be listed.
+#: If the queues could not be listed, pause before the next attempt.
 REFRESH_AGAIN_SECONDS = 2.0
 _LONGEST_NAP_SECONDS = 0.5
 _AFTER_BUG_SECONDS = 5.0
@@ -44,9 +44,9 @@ _AFTER_BUG_SECONDS = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A task that is repeated, by one thread at a time. Confined by the consumer's lock."""
+    """A task that is repeated, by one thread at a time. The consumer's lock guards it."""
 
-    #: Returns the seconds until its next run; None: it runs when it is called for.
+    #: Runs the task. Returns the seconds until the next run, or None if the task runs only when it is called for.
     run: Callable[[], float | None]
     #: None: no run is planned.
     due: float | None = None
@@ -55,13 +55,13 @@ class _Turn:
 
 
 def process_token() -> str:
-    """Returns a new name for this process in leases, claims, outage rows and uses of the environment; people read it,
-    too."""
+    """Returns a new name for this process. Leases, claims, outage rows and uses of the environment have this name.
+    People read it, too."""
     return f"{socket.gethostname()[:64]}:{os.getpid()}:{secrets.token_hex(4)}"
 
 
 class AnnouncementConsumer:
-    """Runs steps until stop(). Shared by threads; guarded by its lock. One thread at a time works on a queue."""
+    """Runs steps until stop(). Thread-safe by its lock. One thread at a time works on a queue."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class AnnouncementConsumer:
         refresh_seconds: float = REFRESH_SECONDS,
         on_event: Callable[[AnnouncementEvent], None] = log_event,
     ) -> None:
-        """`look`: the common look of these steps."""
+        """`look` is the common look of all these steps."""
         self._steps = list(steps)
         self._source = source
         self._look = look
@@ -84,7 +84,7 @@ class AnnouncementConsumer:
         self._on_event = on_event
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        #: Set when a turn was planned, so that a waiting thread looks again.
+        #: Set when a turn was planned, so that a waiting thread checks again which turn is due.
         self._news = threading.Event()
         self._numbers = itertools.count()
         self._turns: list[tuple[float, int, _Turn]] = []
@@ -95,8 +95,8 @@ class AnnouncementConsumer:
         self._is_running = False
 
     def start(self) -> None:
-        """Starts the threads, which find the queues themselves: no server needs to answer yet. Raises UsageError if it
-        is running."""
+        """Starts the threads. The threads find the queues later, so no server needs to answer yet. Raises UsageError if
+        the consumer is running."""
         if self._is_running:
             raise UsageError("the announcement consumer is running already: stop it first")
         self._is_running = True
@@ -115,7 +115,8 @@ class AnnouncementConsumer:
             thread.start()
 
     def stop(self, *, timeout_seconds: float = 10.0) -> bool:
-        """Waits for running steps, then releases the leases. False: a step was still running after the time-out."""
+        """Waits for running steps, then releases the leases. Returns False if a step was still running after the
+        time-out."""
         self._stopping.set()
         self._news.set()
         deadline = self._clock.monotonic_seconds() + timeout_seconds
@@ -135,8 +136,8 @@ class AnnouncementConsumer:
         return [state for step in self._steps for state in step.states()]
 
     def settled_queues(self) -> int:
-        """Returns how many queues were read to their end, are suspended, or belong to another consumer: waiting for
-        them changes nothing."""
+        """Returns the number of queues for which nobody needs to wait. Such a queue was read to its end, is suspended,
+        or belongs to another consumer."""
         left = {StepKind.SUSPENDED, StepKind.NOT_MINE}
         return sum(state.behind == 0 or state.kind in left for state in self.states())
 
@@ -197,7 +198,7 @@ class AnnouncementConsumer:
         )
 
     def _call(self, turn: _Turn) -> None:
-        """Makes the turn run as soon as a thread is free; if it runs now, it runs once more."""
+        """Makes the turn run as soon as a thread is free. If the turn is running, it runs once more."""
         with self._lock:
             if turn.is_running:
                 turn.is_called = True
@@ -211,12 +212,12 @@ class AnnouncementConsumer:
             heapq.heappush(self._turns, (due, next(self._numbers), turn))
 
     def _next_turn(self) -> tuple[_Turn | None, float]:
-        """Returns a due turn, or for how many seconds none is due."""
+        """Returns a turn that is due, or the seconds until a turn is due."""
         with self._lock:
             now = self._clock.monotonic_seconds()
             while self._turns and self._turns[0][0] <= now:
                 due, _, turn = heapq.heappop(self._turns)
-                if turn.due == due and not turn.is_running:  # otherwise it was called for in between
+                if turn.due == due and not turn.is_running:  # otherwise, the turn was called for in between
                     turn.due, turn.is_running, turn.is_called = None, True, False
                     return turn, 0.0
             return None, min(_LONGEST_NAP_SECONDS, self._turns[0][0] - now) if self._turns else _LONGEST_NAP_SECONDS

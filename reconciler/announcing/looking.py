@@ -1,8 +1,8 @@
-"""Asks once for a whole process what idle subscriptions have to know each second.
+"""Asks, once for a whole process, what each idle subscription has to know every second.
 
 One statement asks whether an outage is open. Pipelines ask whether Redis still has the stored offsets, and renew the
-leases of the queues. A look decides nothing: a subscription whose state has changed is called, and then asks for
-itself.
+leases of the queues. A look decides nothing. It calls each subscription whose state has changed, and the subscription
+then asks for itself.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.announcing import HalfSets
 
 LOOK_SECONDS = 1.0
-#: A stored offset is compared this often, because Redis may have lost its last writes while no announcement came.
+#: Seconds between two comparisons of a stored offset. Redis may lose its last writes while no announcement comes.
 COMPARE_SECONDS = 2.0
 
 
 class AnnouncementLook:
-    """Looks at subscriptions that take what common readers hand out. Used by one thread at a time."""
+    """Looks at the subscriptions that take what common readers hand out. One thread at a time may use it."""
 
     def __init__(
         self, steps: Sequence[AnnouncementStep], half_sets: HalfSets, outages: OutageWatch, *, clock: Clock
@@ -33,8 +33,8 @@ class AnnouncementLook:
         self._clock = clock
 
     def run_once(self) -> None:
-        """Calls the subscriptions that have something to do. Raises no ReconcilerError, because the subscriptions find
-        out by themselves what does not answer."""
+        """Calls the subscriptions that have something to do. Raises no ReconcilerError. If a server does not answer,
+        the subscriptions find this out by themselves."""
         for queue in self._called():
             queue.wake()
 

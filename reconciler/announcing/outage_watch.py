@@ -1,4 +1,4 @@
-"""Asks once for all subscriptions of a process whether an outage is open."""
+"""Asks, once for all subscriptions of a process, whether an outage is open."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ OUTAGE_CHECK_SECONDS = 1.0
 
 
 class OutageWatch:
-    """The open outage of an environment. Shared by threads. Raises DatabaseAway.
+    """The open outage of an environment. Thread-safe. Its calls can raise DatabaseAway.
 
-    One thread asks, while the others use the last answer if it is young; without a young answer, each asks.
+    One thread asks. Meanwhile, other threads use the last answer if it is young. Without a young answer, each thread
+    asks.
     """
 
     def __init__(self, ledger: AnnouncementLedger, environment: str, *, clock: Clock) -> None:
@@ -21,17 +22,18 @@ class OutageWatch:
         self._environment = environment
         self._clock = clock
         self._lock = threading.Lock()
-        #: When the last answer was asked for; None: no answer counts.
+        #: The monotonic second at which the last answer was asked for. None: no answer counts.
         self._answered_at: float | None = None
         self._asked_at = float("-inf")
-        #: How many outages this process opened.
+        #: Number of outages that this process opened.
         self._opened = 0
-        #: How many answers reported an open outage, and what the last answer reports.
+        #: Number of answers that reported an open outage, and the reason in the last answer. None: the last answer
+        #: reported no outage.
         self._seen: tuple[int, str | None] = (0, None)
 
     def seen(self) -> tuple[int, str | None]:
-        """Returns how many answers reported an open outage, which a caller at rest may have missed, and the reason of
-        one."""
+        """Returns two values: the number of answers that reported an open outage, and the reason of the open outage.
+        From the number, a caller sees whether it missed an outage."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             age = None if self._answered_at is None else now - self._answered_at
@@ -41,7 +43,7 @@ class OutageWatch:
             self._asked_at, opened = now, self._opened
         reason = self._ledger.open_outage_reason(self._environment)
         with self._lock:
-            # otherwise the answer may be older than the outage
+            # Otherwise, the answer may be older than the outage.
             self._answered_at = now if opened == self._opened else None
             self._seen = (self._seen[0] + int(reason is not None), reason)
             return self._seen

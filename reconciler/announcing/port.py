@@ -1,4 +1,4 @@
-"""The announcement consumer's port to the broker, its events and its states."""
+"""The port by which the announcement consumer asks brokers, and the consumer's events and states."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 class PulledBatch:
     """The answer to one pull."""
 
-    #: The oldest first; empty if no message has the tag.
+    #: The list begins with the oldest message. It is empty if no message has the tag.
     messages: Sequence[PulledAnnouncement]
-    #: Offset of the next pull; it passes messages with other tags, too.
+    #: Offset of the next pull. Messages with other tags lie before it, too.
     next_offset: int
     min_offset: int
     max_offset: int
-    #: The queue has no such offset (PULL_OFFSET_MOVED, 21): below min_offset or above max_offset.
+    #: True if the queue has no such offset (PULL_OFFSET_MOVED, 21). The offset is below min_offset or above max_offset.
     is_offset_illegal: bool = False
 
 
@@ -36,7 +36,7 @@ class PulledBatch:
 class SeenRecord:
     """The record at one offset of a queue, whatever its tag."""
 
-    #: None: the queue has no such offset, or the broker does not show the record.
+    #: The record. None: the queue has no such offset, or the broker does not show the record.
     record: QueueRecord | None
     min_offset: int
     max_offset: int
@@ -47,7 +47,7 @@ class PullUnderWay(Protocol):
 
     @property
     def is_done(self) -> bool:
-        """True if it was answered or has failed."""
+        """True if the pull was answered or has failed."""
         ...
 
     def batch(self) -> PulledBatch:
@@ -55,7 +55,8 @@ class PullUnderWay(Protocol):
         ...
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Calls the function from any thread, at once if the pull is done already; the function must be short."""
+        """Calls the function when the pull is done, from any thread. If the pull is done already, calls the function at
+        once. The function must be short."""
         ...
 
     def cancel(self) -> None:
@@ -64,21 +65,22 @@ class PullUnderWay(Protocol):
 
 
 class AnnouncementSource(Protocol):
-    """The unique-key topic, or the half topic. Raises TransientError (try again) or BrokerRefused."""
+    """Reads the unique-key topic, or the half topic. Its calls can raise BrokerRefused, and TransientError if a later
+    try can succeed."""
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         """Returns the readable queues on every master of the route."""
         ...
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """Pulls once from the queue's master without waiting; the server or the adapter filters by the tag."""
+        """Pulls once from the queue's master without waiting. The server or the adapter filters by the tag."""
         ...
 
     def begin_pull(
         self, queue: AnnouncementQueue, *, offset: int, max_messages: int, hold_seconds: float
     ) -> PullUnderWay:
-        """Pulls once from the queue's master without a filter; the broker holds the pull for so long if there is no
-        message."""
+        """Pulls once from the queue's master without a filter. If there is no message, the broker holds the pull for
+        the given time."""
         ...
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
@@ -93,27 +95,29 @@ class AnnouncementSource(Protocol):
 class EventKind(StrEnum):
     """The kinds of an AnnouncementEvent."""
 
-    #: So many announcements (`count`) were quarantined.
+    #: `count` announcements were quarantined.
     REFUSED = "REFUSED"
-    #: The broker deleted, or never had, first_offset to last_offset - 1: the outbox announces these keys again.
+    #: The broker has deleted first_offset to last_offset - 1, or never had these offsets. Their keys are announced
+    #: again from the outbox.
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
-    #: Redis lost an offset that it had, so it lost its memory.
+    #: Redis lost an offset that it had, so Redis has lost its memory.
     MEMORY_LOST = "MEMORY_LOST"
-    #: Redis has an older offset than this process knew, so it lost its last writes. Pulling continues at first_offset.
+    #: Redis has an older offset than this process knew, so Redis has lost its last writes. Pulling continues at
+    #: first_offset.
     REWOUND = "REWOUND"
-    #: The broker assigned offsets a second time, because the queue lost its tail or the topic was created again.
-    #: Records from first_offset to last_offset - 1 are read again.
+    #: The broker assigned offsets a second time. The queue lost its tail, or the topic was created again. Records from
+    #: first_offset to last_offset - 1 are read again.
     OFFSETS_REUSED = "OFFSETS_REUSED"
     SUSPENDED = "SUSPENDED"
     RESUMED = "RESUMED"
-    #: A queue whose number is not below the number of shards: its announcements are not consumed.
+    #: The queue's number is not below the number of shards. Its announcements are not consumed.
     EXTRA_QUEUE = "EXTRA_QUEUE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementEvent:
-    """One event of the announcement consumer; alarms are OFFSET_ILLEGAL, OFFSETS_REUSED, MEMORY_LOST and
-    EXTRA_QUEUE."""
+    """One event of the announcement consumer. The kinds OFFSET_ILLEGAL, OFFSETS_REUSED, MEMORY_LOST and EXTRA_QUEUE are
+    alarms."""
 
     kind: EventKind
     subscription: Subscription
@@ -122,7 +126,7 @@ class AnnouncementEvent:
     count: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
-    #: For SUSPENDED and RESUMED: the cause is, or was, a silent broker of the queue.
+    #: Only in SUSPENDED and RESUMED: True if a silent broker of the queue is, or was, the cause.
     is_broker_away: bool = False
 
 
@@ -133,7 +137,7 @@ _ALARMS = frozenset({EventKind.OFFSET_ILLEGAL, EventKind.OFFSETS_REUSED, EventKi
 
 
 def log_event(event: AnnouncementEvent) -> None:
-    """Logs an event, as the default for on_event: alarms and refusals are warnings."""
+    """Logs an event, as the default of `on_event`. Alarms and refusals are logged as warnings."""
     level = logging.WARNING if event.kind in _ALARMS or event.kind is EventKind.REFUSED else logging.INFO
     where = f"{event.queue.unique_key_topic} {event.queue.broker}/{event.queue.queue_id}"
     logger.log(
@@ -154,12 +158,12 @@ class AnnouncementLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        #: Broker -> its queues that wait for it, and since when the first of them waits.
+        #: Broker -> the queues that wait for the broker, and the time at which the first queue began to wait.
         self._waiting: dict[str, set[tuple[Subscription, AnnouncementQueue]]] = {}
         self._since: dict[str, str] = {}
 
     def __call__(self, event: AnnouncementEvent) -> None:
-        """Logs the event, or what it says about its broker."""
+        """Logs the event, or a line about the broker that the event concerns."""
         if not event.is_broker_away or event.kind not in (EventKind.SUSPENDED, EventKind.RESUMED):
             log_event(event)
             return
@@ -182,12 +186,12 @@ class AnnouncementLog:
 class StepKind(StrEnum):
     """The kinds of a StepOutcome."""
 
-    #: The offset moved, with or without keys: call again at once.
+    #: The offset moved, with or without keys. The step is called again at once.
     MOVED_ON = "MOVED_ON"
     IDLE = "IDLE"
     #: Another consumer holds the queue's lease.
     NOT_MINE = "NOT_MINE"
-    #: The offset stays, because Redis, ledger or broker is away, the half set is full, or an outage is open.
+    #: The offset stays, because Redis, the ledger or the broker is away, the half set is full, or an outage is open.
     SUSPENDED = "SUSPENDED"
 
 
@@ -196,14 +200,14 @@ class StepOutcome:
     """The result of AnnouncementStep.run_once."""
 
     kind: StepKind
-    #: Seconds before the next call, at least.
+    #: Seconds that pass before the next call, at least.
     wait_seconds: float = 0.0
-    #: The next call may wait until something is handed out.
+    #: True if the next call may wait until a reader hands something out.
     is_called_for: bool = False
     admitted_keys: int = 0
     refused: int = 0
     detail: str = ""
-    #: SUSPENDED because the queue's broker does not answer.
+    #: True if the step is SUSPENDED because the queue's broker does not answer.
     is_broker_away: bool = False
 
 
@@ -213,12 +217,13 @@ class AnnouncementQueueState:
 
     subscription: Subscription
     queue: AnnouncementQueue
-    #: Kind of the last step; None: no step yet.
+    #: Kind of the last step. None: no step has run yet.
     kind: StepKind | None
-    #: Why the queue is suspended; empty: it is not.
+    #: The reason why the queue is suspended. Empty: the queue is not suspended.
     detail: str
     position: int | None
-    #: How many messages it was behind the broker's maximum at the last pull; None: it was not pulled yet.
+    #: Number of messages by which the position was behind the broker's maximum at the last pull. None: the queue was
+    #: not pulled yet.
     behind: int | None
     admitted_keys: int
     refused: int

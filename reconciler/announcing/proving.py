@@ -1,8 +1,8 @@
-"""Asks a broker whether a queue is still the one that was read (contract/queue_proof.py explains why).
+"""Asks a broker whether a queue is still the queue that was read (contract/queue_proof.py explains why).
 
-A pull begins at the last record that was seen, so its answer shows both that record and the records after it. Pulls are
-filtered by tag: if the filter leaves that record out, an unfiltered pull of one record shows it. The proof of a pull is
-asked for after the pull: a lost tail does not come back, so what is unchanged then was unchanged before.
+A pull begins at the last record that was seen, so its answer shows both this record and the records after it. Pulls are
+filtered by tag. If the filter leaves the record out, an unfiltered pull of one record shows it. The proof of a pull is
+asked for after the pull. A lost tail does not come back, so a record that is unchanged then was unchanged before.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 
 
 class Held(Enum):
-    """What the broker has at the offset of a record."""
+    """The answer of a broker about the offset of a known record."""
 
     SAME = auto()
-    #: Another record is there, or the queue ends before it.
+    #: Another record is at the offset, or the queue ends before the offset.
     OTHER = auto()
-    #: The broker deleted it by age, or does not show it: that proves nothing and is no difference.
+    #: The broker deleted the record by age, or does not show it. This proves nothing and counts as no difference.
     GONE = auto()
 
 
 def held(source: AnnouncementSource, queue: AnnouncementQueue, record: QueueRecord) -> Held:
-    """Checks a record by an unfiltered pull of one record. Raises what the source raises."""
+    """Checks by an unfiltered pull whether the broker still has a record. Raises what the source raises."""
     seen = source.look(queue, offset=record.queue_offset)
     if seen.record is not None:
         return Held.SAME if seen.record == record else Held.OTHER
@@ -38,10 +38,10 @@ def held(source: AnnouncementSource, queue: AnnouncementQueue, record: QueueReco
 def newest_held(
     source: AnnouncementSource, queue: AnnouncementQueue, records: Sequence[QueueRecord]
 ) -> QueueRecord | None:
-    """Returns the newest of the given records that the queue still has; they are in rising order. None: no record is
-    proved.
+    """Returns the newest of the given records that the queue still has. The records are given in rising order. Returns
+    None if no record is proved.
 
-    It halves the range between a record that is unchanged and one that is not: 8 pulls for a whole trail.
+    The search halves the range between an unchanged record and a changed record. A whole trail takes 8 pulls.
     """
     found, low, high = None, 0, len(records)
     while low < high:
@@ -58,9 +58,10 @@ def newest_held(
 def pull_behind(
     source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord, maximum: int
 ) -> tuple[Held, PulledBatch | None]:
-    """Returns messages after the last record that was seen, and what the broker has in that record's place.
+    """Returns the messages after the last record that was seen, and whether the broker still has that record.
 
-    OTHER comes without messages; it is also returned if records between that record and the position have changed.
+    OTHER comes without messages. OTHER is also returned if records between the last record and the position have
+    changed.
     """
     if position - last.queue_offset > NEAR_OFFSETS_MAX:
         return _pull_before_look(source, queue, tag=tag, position=position, last=last, maximum=maximum)
@@ -73,7 +74,7 @@ def pull_behind(
         return (Held.OTHER, None) if began_anew else (Held.GONE, pulled)
     state, behind = _behind(source, queue, position=position, last=last, pulled=pulled)
     if state is not Held.OTHER and not behind and pulled.next_offset <= position < pulled.max_offset:
-        # A pull looks at a limited number of entries: this one ended before the new ones.
+        # A pull looks at a limited number of entries. This pull ended before the new entries.
         new = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
         again = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=maximum)
         state, _ = _behind(source, queue, position=position, last=last, pulled=again)
@@ -86,7 +87,8 @@ def pull_behind(
 def _behind(
     source: AnnouncementSource, queue: AnnouncementQueue, *, position: int, last: QueueRecord, pulled: PulledBatch
 ) -> tuple[Held, Sequence[PulledAnnouncement]]:
-    """Returns what a pull that began at the last record shows of it, and the messages after it."""
+    """Takes a pull that began at the last record. Returns what the pull shows of this record, and the messages after
+    it."""
     seen = next((one.record for one in pulled.messages if one.queue_offset == last.queue_offset), None)
     state = held(source, queue, last) if seen is None else (Held.SAME if seen == last else Held.OTHER)
     behind = [one for one in pulled.messages if one.queue_offset > last.queue_offset]
@@ -98,11 +100,11 @@ def _behind(
 def record_before(
     source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, following: int, last: QueueRecord | None
 ) -> tuple[Held, QueueRecord | None]:
-    """Returns the record before an offset if no pull returned a record between `last` and the offset, and whether it
-    proves that.
+    """Returns the record before the offset `following`, and whether this record proves that the queue is unchanged. No
+    pull has returned a record between `last` and the offset.
 
-    It looks at the record, pulls again what was read, and looks at the record again: while the record stays, nothing
-    before it changes. Without `last`, only the record is looked at, and what was read is believed.
+    The function looks at the record, pulls again what was read, and looks at the record again. While the record stays,
+    nothing before it changes. Without `last`, the function only looks at the record, and believes what was read.
     """
     seen = source.look(queue, offset=following - 1).record
     if seen is None or last is None:

@@ -1,4 +1,4 @@
-"""What one subscription knows about one queue, and what a look sees of that."""
+"""The knowledge of one subscription about one queue, and the part of it that a look needs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ NEVER = float("-inf")
 
 @dataclass(slots=True)
 class QueueView:
-    """This process's view of one queue; used by one step at a time."""
+    """This process's view of one queue. One step at a time uses it."""
 
     era: int = -1
     position: int | None = None
-    #: The last record that was seen below the position; None: no record is known, so nothing is proved.
+    #: The last record that was seen below the position. None: no record is known, so nothing is proved.
     last: QueueRecord | None = None
-    #: Earlier records, the oldest first.
+    #: Earlier records. The list begins with the oldest record.
     trail: tuple[QueueRecord, ...] = ()
-    #: Above 0: the position is where the queue began, as its broker said, and no record was seen there yet. The
-    #: beginning of a queue only rises, so a queue that begins before the position is another one. Counts such positions
-    #: in a row.
+    #: Number of positions in a row at which the queue began, as its broker said, without a record seen there. Above 0:
+    #: the present position is such a position. The beginning of a queue only rises, so a queue that begins before the
+    #: position is another queue.
     beginnings: int = 0
     lease_renewed_at: float | None = None
     compared_at: float = 0.0
@@ -40,15 +40,15 @@ class QueueView:
     admitted_keys: int = 0
     refused: int = 0
     rewinds: int = 0
-    #: The common reader of the queue for several subscriptions; None: there is none.
+    #: The common reader of the queue for several subscriptions. None: the queue has no common reader.
     reader: QueueReader | None = None
-    #: Calls for the next step; may be called from any thread.
+    #: Calls for the next step, from any thread.
     wake: Callable[[], None] = lambda: None
-    #: What the common reader collects for this subscription; None: nothing.
+    #: Messages that the common reader collects for this subscription. None: the common reader collects nothing for it.
     follower: Follower | None = None
     #: True if the subscription takes all its messages from the common reader.
     is_joined: bool = False
-    #: When the offset was last moved without keys that were handed out.
+    #: The monotonic second at which the offset was last moved while a common reader reads the queue.
     moved_at: float = NEVER
 
 
@@ -60,10 +60,10 @@ class JoinedQueue:
     shard: Shard
     #: The offset that Redis should have.
     position: int
-    #: When Redis was last seen with that offset, in monotonic seconds.
+    #: The monotonic second at which Redis was last seen with this offset.
     compared_at: float
     is_lease_due: bool
-    #: True if the step has something to do for which it may not have been called.
+    #: True if the step has work for which nobody may have called it.
     is_due: bool
     #: Calls for the next step.
     wake: Callable[[], None]

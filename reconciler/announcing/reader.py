@@ -1,14 +1,15 @@
-"""Reads one queue once for all subscriptions of a process, and hands its messages out by tag to those that follow it.
+"""Reads one queue for all subscriptions of a process, and hands its messages out by tag. A subscription that takes
+these messages is a *follower*.
 
-The reader pulls without a filter at the end of the queue, and the broker holds that pull until an announcement comes.
-It knows the record before its place, and checks after each pull whether the queue still has that record: a lost tail
-does not come back, so what is unchanged then was unchanged before. If another record is there, or the broker fails
-twice in a row, the reader lets its followers go. Each of them then pulls by itself from its stored offset, and has the
-proof for that offset (reconciler/announcing/step.py).
+The reader pulls without a filter at the end of the queue, and the broker holds the pull until an announcement comes.
+The reader knows the record before its place. After each pull, the reader checks whether the queue still has this
+record. A lost tail does not come back, so a record that is unchanged then was unchanged before. If the record has
+changed, or if the broker fails twice in a row, the reader lets its followers go. Each follower then pulls by itself
+from its stored offset, for which it has its own proof (reconciler/announcing/step.py).
 
-A follower names its tag, and gets all messages with it from a certain place on, which the reader returns. The number of
-messages that wait for followers of a queue is limited. Above it, the follower with the most waiting messages is let go
-and reads the queue itself again.
+A follower names its tag, and gets all messages with this tag from a place on that the reader returns. The number of
+messages that wait for followers of a queue is limited. Above the limit, the reader lets the follower with the most
+waiting messages go. This follower reads the queue by itself again.
 """
 
 from __future__ import annotations
@@ -26,16 +27,17 @@ from reconciler.contract.queue_proof import QueueRecord
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.announcing import AnnouncementQueue
 
-#: A queue without new messages is checked this often.
+#: Seconds between two checks of a queue without new messages.
 IDLE_PROOF_SECONDS = 5.0
-#: How long a broker may hold a pull until a message comes.
+#: The longest time for which a broker may hold a pull until a message comes.
 HOLD_SECONDS = 15.0
-#: The time between two pulls while announcements come one by one: messages that come meanwhile form one batch.
+#: The time between two pulls while announcements come one by one. Messages that come in this time form one batch.
 BATCH_SECONDS = 0.2
-#: Most messages of one pull: brokers return at most 32 from memory. 32 times 500 keys are one script run of 10 ms.
+#: The most messages of one pull, because brokers return at most 32 messages from memory. A script adds 32 times 500
+#: keys in 10 ms.
 PULL_MESSAGES_MAX = 32
-#: Most messages that may wait for the followers of one queue: a batch that several followers have not taken counts for
-#: each of them.
+#: The most messages that may wait for the followers of one queue. If several followers have not taken a message, it
+#: counts once for each follower.
 WAITING_MESSAGES_MAX = 4_000
 WAITING_BYTES_MAX = 4 * 1024 * 1024
 _AGAIN = Backoff(first_seconds=0.1, longest_seconds=5.0)
@@ -45,44 +47,46 @@ _IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedPlace:
-    """An offset of a queue, with the proof that the queue is the one that was read up to there."""
+    """An offset of a queue, with the proof that the queue was read up to this offset and is still the same queue."""
 
     offset: int
-    #: The record before the offset; None: there is no record, or the broker does not show it.
+    #: The record before the offset. None: there is no record, or the broker does not show it.
     record: QueueRecord | None
-    #: True if the queue began there, as its broker said.
+    #: True if the queue began at this offset, as its broker said.
     is_beginning: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """What a follower has to admit next: all messages with its tag before a certain place."""
+    """The messages that a follower has to admit next. They are all messages with its tag before the place
+    `following`."""
 
     messages: tuple[PulledAnnouncement, ...]
     following: ProvedPlace
-    #: How many messages wait after them; of any tag, if they were not read yet.
+    #: Number of messages that wait after these messages. Messages that were not read yet count whatever their tag is.
     behind: int
 
 
 @dataclass(slots=True, eq=False)
 class Follower:
-    """One subscription at one queue. Guarded by its reader's lock, except `start`, which is set once."""
+    """One subscription at one queue. The reader's lock guards all fields except `start`, which is set once."""
 
     tag: str
     wake: Callable[[], None]
-    #: All messages with the tag from here on are handed out; None: the reader has no place yet.
+    #: The place from which on all messages with the tag are handed out. None: the reader has no place yet.
     start: ProvedPlace | None = None
     waiting: deque[PulledAnnouncement] = field(default_factory=deque)
     waiting_bytes: int = 0
 
 
 class QueueReader:
-    """Shared by threads: one at a time calls `run_once`, the followers' threads call the other methods."""
+    """The reader of one queue. Thread-safe: one thread at a time calls `run_once`, and the followers' threads call the
+    other methods."""
 
     def __init__(
         self, queue: AnnouncementQueue, *, source: AnnouncementSource, clock: Clock, wake: Callable[[], None]
     ) -> None:
-        """`wake`: calls for `run_once`, from any thread."""
+        """`wake` calls for `run_once`, from any thread."""
         self.queue = queue
         self._source = source
         self._clock = clock
@@ -91,7 +95,7 @@ class QueueReader:
         #: Followers by tag, in the order in which they came.
         self._followers: dict[str, dict[Follower, None]] = {}
         self._here: ProvedPlace | None = None
-        #: The position of the first follower, before the reader has a place.
+        #: The position of the first follower. The reader begins there.
         self._begins_at = 0
         self._end = 0
         self._waiting_messages = 0
@@ -104,10 +108,10 @@ class QueueReader:
     # ---- called by followers
 
     def follow(self, tag: str, *, position: int, wake: Callable[[], None]) -> Follower:
-        """Adds a follower: from now on messages with the tag wait for it; its `start` says where that begins.
+        """Adds a follower. From its `start` on, messages with the tag wait for the follower.
 
-        `position`: how far the follower has read by itself. `wake` is called from any thread when messages wait, and
-        when the follower was let go; it must be short.
+        `position` is the offset up to which the follower has read by itself. `wake` is called from any thread when
+        messages wait, and when the follower was let go. `wake` must be short.
         """
         with self._lock:
             follower = Follower(tag=tag, wake=wake, start=self._here)
@@ -118,7 +122,7 @@ class QueueReader:
         return follower
 
     def is_following(self, follower: Follower) -> bool:
-        """Returns False if the follower was let go: messages that it has not taken are dropped."""
+        """Returns False if the follower was let go. The messages that it has not taken are dropped then."""
         with self._lock:
             return follower in self._followers.get(follower.tag, ())
 
@@ -128,8 +132,8 @@ class QueueReader:
             self._let_go(follower)
 
     def handed_out(self, follower: Follower) -> HandedOut | None:
-        """Returns what the follower has to admit next; it stays until `taken`. None: the follower was let go, or has no
-        start."""
+        """Returns the messages that the follower has to admit next. They keep waiting until `taken` is called. Returns
+        None if the follower was let go, or if the reader has no place yet."""
         with self._lock:
             if self._here is None or follower not in self._followers.get(follower.tag, ()):
                 return None
@@ -143,22 +147,21 @@ class QueueReader:
             return HandedOut(messages=messages, following=following, behind=behind)
 
     def taken(self, follower: Follower, count: int) -> None:
-        """Notes that the first `count` waiting messages are in the half set."""
+        """Removes the first `count` waiting messages, because they are in the half set."""
         with self._lock:
             for _ in range(min(count, len(follower.waiting))):
                 self._forget(follower, follower.waiting.popleft())
 
     def is_ahead(self, follower: Follower, position: int, *, is_idle: bool) -> bool:
-        """Returns True if messages wait for the follower, or it was let go; unless `is_idle`, also if the reader has
-        read further."""
+        """Returns True if messages wait for the follower, or if the follower was let go. Without `is_idle`, also
+        returns True if the reader has read beyond `position`."""
         with self._lock:
             if self._here is None or follower.waiting or follower not in self._followers.get(follower.tag, ()):
                 return True
             return not is_idle and self._here.offset > position
 
     def is_still(self, place: ProvedPlace) -> bool:
-        """Returns True if the queue has the same record as before in front of this place. Raises what the source
-        raises."""
+        """Returns True if the queue still has the same record before this place. Raises what the source raises."""
         if place.offset == 0:
             return True
         offset = place.offset if place.record is None else place.record.queue_offset
@@ -170,8 +173,8 @@ class QueueReader:
     # ---- reading
 
     def run_once(self) -> float | None:
-        """Handles at most one pull that is done, and its proof. Returns the seconds until the next call; None: a new
-        follower calls for it. Raises no ReconcilerError."""
+        """Handles at most one pull that is done, and its proof. Returns the seconds until the next call, or None if the
+        next call comes from a new follower. Raises no ReconcilerError."""
         with self._lock:
             is_wanted = bool(self._followers)
         if not is_wanted:
@@ -182,7 +185,7 @@ class QueueReader:
         except ReconcilerError:
             self._cancel()
             self._failures += 1
-            if self._failures > 1:  # the followers find out by themselves what is wrong, and report it
+            if self._failures > 1:  # the followers find out what is wrong, and report it
                 self._begin_anew()
             return _AGAIN.pause_seconds(self._failures - 1)
         except Exception:  # a bug here must not stop followers, which can read by themselves
@@ -190,7 +193,7 @@ class QueueReader:
             raise
 
     def stop(self) -> None:
-        """Lets all followers go; the next follower starts the reader again."""
+        """Lets all followers go. The next follower starts the reader again."""
         self._cancel()
         self._begin_anew()
 
@@ -224,7 +227,8 @@ class QueueReader:
         return _IDLE.pause_seconds(self._idle_turns)
 
     def _first_place(self) -> ProvedPlace:
-        """Returns the first place, where the first follower is: near the end."""
+        """Returns the first place of the reader. It is the position of the first follower, near the end of the
+        queue."""
         offset = self._begins_at
         record, is_beginning = None, True
         if offset > 0:
@@ -241,17 +245,17 @@ class QueueReader:
 
     @staticmethod
     def _is_of_another(here: ProvedPlace, pulled: PulledBatch, messages: Sequence[PulledAnnouncement]) -> bool:
-        """Returns True if the answer alone shows that the queue is another one, or has lost its next messages."""
+        """Returns True if the answer itself shows that the queue is another queue, or has lost its next messages."""
         if pulled.is_offset_illegal or (pulled.next_offset != here.offset and not messages):
             return True
         return here.is_beginning and pulled.min_offset < here.offset and here.offset > 0
 
     def _prove(self, here: ProvedPlace, *, is_behind: bool = False) -> bool:
-        """Returns True if the queue is the one that was read; otherwise the reader begins again. `is_behind`: new
-        messages have come.
+        """Returns True if the queue is still the queue that was read. Otherwise, makes the reader begin again.
+        `is_behind` says that new messages have come.
 
-        A record that was deleted by age proves nothing. If no message has come since, the queue counts as beginning
-        here from now on.
+        If the record was deleted by age, it proves nothing. If no message has come since, the queue counts as beginning
+        at this place from now on.
         """
         if self.is_still(here):
             self._proved_at = self._clock.monotonic_seconds()

@@ -1,7 +1,7 @@
-"""Decides which announcements are admitted: a pure decision on bytes that may be hostile.
+"""Decides which announcements are admitted. The decision is pure, and its bytes may be hostile.
 
-A message is admitted or refused as a whole, because producers send keys of one kind in one message, and parts of
-messages would make the quarantine hard to read. An announced key is compared and stored, never decoded into an address.
+A message is admitted or refused as a whole. Producers send keys of one kind in one message, and parts of messages would
+make the quarantine hard to read. An announced key is compared and stored, but never decoded into an address.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ class PulledAnnouncement:
     """The parts of a message of the unique-key topic that the rules need."""
 
     record: QueueRecord
-    #: The business topic, as the sender's tag gives it. For a half: the text that `half_tag` makes of shard and topic.
+    #: The business topic, as the sender's tag gives it. A half has the text here that `half_tag` makes of shard and
+    #: topic.
     tag: str | None
-    #: For a half: its unique key.
+    #: The unique key of a half. Announcements leave this field empty.
     body: bytes
     #: Property RECONCILER_SIGNATURE.
     signature: str | None = None
-    #: For a half: the tag of its message.
+    #: The tag of a half's message. Announcements leave this field empty.
     message_tag: str | None = None
-    #: Why the body could not be decompressed; None: it was read. In that case, the body is the stored bytes.
+    #: The reason why the body could not be decompressed. The body then has the stored bytes. None: the body could be
+    #: read.
     unreadable: str | None = None
 
     @property
@@ -59,7 +61,7 @@ class AdmittedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Screened:
-    """What several messages give together."""
+    """The admitted keys and the refusals of several messages together."""
 
     unique_keys: Sequence[str]
     apart: Sequence[str]
@@ -71,15 +73,15 @@ class AnnouncementRules:
     """The announcements that a subscription accepts."""
 
     environment: str
-    #: The only topic that is accepted. The broker filters by it as the tag, but only by hash; the rules compare the
-    #: text.
+    #: The only topic that is accepted. The broker filters by the hash of this topic, which is the tag. The rules
+    #: compare the text.
     topic: str
-    #: True: version 0, the body is one bare key.
+    #: True: announcements have version 0, and the body is one bare key.
     bare_keys: bool = False
-    #: If set, announcements without its HMAC are refused.
+    #: Secret of the signatures. If it is set, announcements without a valid HMAC are refused.
     signature_secret: SignatureSecret | None = field(default=None, repr=False)
-    #: The tags that the group takes; None: it takes all, or no outbox could prove the tag of a key, so no key is set
-    #: apart.
+    #: The tags that the group takes. None: no key is set apart, because the group takes every tag, or because no outbox
+    #: could prove the tag of a key.
     tags: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
@@ -87,8 +89,8 @@ class AnnouncementRules:
             raise InvalidValue("signature_secret", "(empty)", 'set a secret, or None: any sender can sign with ""')
 
     def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
-        """Returns the announced keys, or the refusal. No keys: the message is of another topic whose tag has the same
-        hash."""
+        """Returns the announced keys, or the refusal. Returns no keys if the message is of another topic whose tag has
+        the same hash."""
         if message.tag != self.topic:
             return AdmittedKeys()  # brokers compare only the hashes of tags
         try:
@@ -103,7 +105,7 @@ class AnnouncementRules:
             )
 
     def tag_in(self, _queue: AnnouncementQueue) -> str:
-        """Returns the tag of messages that are taken from any queue."""
+        """Returns the tag of the messages that are taken. The tag is the same in every queue."""
         return self.topic
 
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
@@ -146,7 +148,7 @@ class HalfRules:
     """
 
     topic: str
-    #: The tags that the group takes; None: all.
+    #: The tags that the group takes. None: the group takes every tag.
     tags: frozenset[str] | None = None
 
     def tag_in(self, queue: AnnouncementQueue) -> str:
@@ -154,8 +156,8 @@ class HalfRules:
         return half_tag(self.topic, queue.queue_id)
 
     def screen(self, queue: AnnouncementQueue, message: PulledAnnouncement) -> AdmittedKeys | RefusedAnnouncement:
-        """Returns the key of the half, or the refusal of a half without one. No keys: the half is of another topic or
-        shard, or has a tag that the group does not take."""
+        """Returns the key of the half, or a refusal if the half has no key. Returns no keys if the half is of another
+        topic or shard, or has a tag that the group does not take."""
         if message.tag != self.tag_in(queue) or (self.tags is not None and message.message_tag not in self.tags):
             return AdmittedKeys()
         try:
@@ -175,8 +177,7 @@ class HalfRules:
 
 
 def half_tag(topic: str, shard: int) -> str:
-    """Returns the tag under which the halves of a shard are handed out. No two are alike: a topic may be any text, a
-    number is none."""
+    """Returns the tag under which the halves of a shard and topic are handed out. No two of these tags are alike."""
     return f"{shard} {topic}"
 
 
@@ -197,7 +198,8 @@ class _Refused(MalformedInput):
 
 
 def _reason(body: bytes) -> str:
-    """Returns a more precise reason than MALFORMED, for the counters, of a message that is refused anyway."""
+    """Returns a more precise reason than MALFORMED for a message that is refused anyway. The counters show this
+    reason."""
     try:
         document: Any = json.loads(body)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The unique-key topic over the remoting client: adapter of AnnouncementSource."""
+"""Reads the unique-key topic over the remoting client, as the adapter of AnnouncementSource."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ from reconciler.rocketmq.consumer.pulling import (
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: The consumer group of the pulls. It stores no offsets at the broker, because they are in Redis beside the keys.
+#: The consumer group of the pulls. This group stores no offsets at the broker, because the offsets are in Redis beside
+#: the keys.
 PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
-#: Longest decompressed body, sixteen times the longest announcement, so that the quarantine shows the real size.
+#: Length of the longest decompressed body. It is sixteen times the longest announcement, so that the quarantine shows
+#: the real size.
 READ_BYTES_MAX = 1024 * 1024
 
 
 def announcement_of(record: MessageRecord) -> PulledAnnouncement:
-    """Returns the record as the rules need it."""
+    """Returns the parts of the record that the rules need."""
     unreadable = None
     try:
         body = record.plain_body(maximum_bytes=READ_BYTES_MAX)
     except (MalformedInput, MissingDependency) as error:
-        # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. The
-        # outbox announces a valid key again.
+        # A compression bomb, a broken body, or a compression whose package is missing must not stop the queue. If the
+        # key is valid, it is announced again from the outbox.
         body, unreadable = record.body, str(error)
     return PulledAnnouncement(
         record=record_of(record),
@@ -52,10 +54,10 @@ def announcement_of(record: MessageRecord) -> PulledAnnouncement:
 class RemotingAnnouncementSource:
     """Pulls from masters without membership in a group and without heartbeats. As thread-safe as its client and routes.
 
-    It should have its own client, because a pull without an answer in time ends a connection with all other requests on
-    it.
+    The source should have its own client, because a pull without an answer in time ends its connection and all other
+    requests on this connection.
 
-    Works from 3.2.6 to 5.x; brokers with rejectPullConsumerEnable=true refuse it.
+    Works with RocketMQ 3.2.6 to 5.x. Brokers with rejectPullConsumerEnable=true refuse the pulls.
     """
 
     def __init__(self, client: RemotingClient, routes: Routes, *, group: str = PULL_GROUP) -> None:
@@ -92,23 +94,24 @@ class RemotingAnnouncementSource:
         return RemotingPull(submit_pull(self._client, master_of(self._routes, queue), request), request.queue)
 
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
-        """Sends one PULL_MESSAGE; in a topic with batch records, the record is one of several."""
+        """Sends one PULL_MESSAGE. In a topic with batch records, the answer has several records, and the record is one
+        of them."""
         request = PullRequest(queue=message_queue(queue), offset=offset, group=self._group, maximum=1)
         return seen_at(offset, pull(self._client, master_of(self._routes, queue), request))
 
     def earliest(self, queue: AnnouncementQueue) -> int:
-        """Sends GET_MIN_OFFSET; some versions answer -1 for a queue without any message so far."""
+        """Sends GET_MIN_OFFSET. Some versions answer -1 for a queue that never had a message."""
         return max(0, self._offsets.minimum(master_of(self._routes, queue), message_queue(queue)))
 
 
 def seen_at(offset: int, result: PullResult) -> SeenRecord:
-    """Returns what an unfiltered pull shows about one offset."""
+    """Returns the record at one offset, as an unfiltered pull shows it."""
     found = (record_of(record) for record in result.records if record.queue_offset == offset)
     return SeenRecord(record=next(found, None), min_offset=result.min_offset, max_offset=result.max_offset)
 
 
 class RemotingPull:
-    """A PULL_MESSAGE that waits for its answer; the adapter of PullUnderWay."""
+    """A PULL_MESSAGE that waits for its answer, as the adapter of PullUnderWay."""
 
     def __init__(
         self,
@@ -116,18 +119,18 @@ class RemotingPull:
         queue: MessageQueue,
         read: Callable[[PullResult], PulledBatch] | None = None,
     ) -> None:
-        """`read`: makes a value of each record. None: makes announcements."""
+        """`read` makes a value of each record. With None, the values are announcements."""
         self._answer = answer
         self._queue = queue
         self._read = read or batch_of
 
     @property
     def is_done(self) -> bool:
-        """True if it was answered, has failed or was cancelled."""
+        """True if the pull was answered, has failed or was cancelled."""
         return self._answer.done()
 
     def batch(self) -> PulledBatch:
-        """Returns what was pulled; the calling thread decodes it."""
+        """Returns what was pulled. The calling thread decodes the answer."""
         return self._read(read_pull_answer(self._answer.result(timeout=0.0), self._queue))
 
     def when_done(self, call: Callable[[], None]) -> None:
@@ -135,12 +138,12 @@ class RemotingPull:
         self._answer.add_done_callback(lambda _answer: call())
 
     def cancel(self) -> None:
-        """Drops the pull: the broker's answer is ignored, or never comes."""
+        """Drops the pull. If the broker still answers, the answer is ignored."""
         self._answer.cancel()
 
 
 def batch_of(result: PullResult, read: Callable[[MessageRecord], PulledAnnouncement] = announcement_of) -> PulledBatch:
-    """Returns the answer with each record as the rules need it."""
+    """Returns the answer with the parts of each record that the rules need."""
     return PulledBatch(
         messages=[read(record) for record in result.records],
         next_offset=result.next_offset,

@@ -1,16 +1,16 @@
-"""Step 6 for one queue: adds announced keys to half sets, and moves the offset with them in one atomic step.
+"""Step 6 for one queue: one atomic step adds announced keys to a half set and moves the offset.
 
-The step has no state that a restart would lose: its positions are guesses, which Redis confirms or corrects at every
-compare-and-set. So any number of consumers may run, and Redis may lose its last or all writes; going back to an earlier
-offset only repeats harmless additions.
+A restart loses no state. A position is a guess, which Redis confirms or corrects at every compare-and-set. So any
+number of consumers may run. Redis may lose its last writes, or all of them: an earlier offset only repeats harmless
+additions.
 
-An offset is a name that a broker may assign again. So a step stores the last record that it saw beside the offset, and
-begins each pull there: if the broker has another record in its place, announcements are read again from the newest
-record on that the broker still has.
+A broker may assign an offset again. So a step stores the last record that it saw beside the offset, and begins each
+pull at this record. If the broker has another record there, the step reads again from the newest known record that the
+broker still has.
 
-A key may lie in another queue than its hash says, because its sender fell back to that queue. The key goes into the
-shard of its queue, where the offset is stored, because keys and offset move together. Its consumption is recorded in
-the shard of its hash, so the key stays pending until an inbox look-up settles it.
+A key may lie in another queue than its hash says, because its sender fell back to that queue. Keys and offset move
+together, so the key goes into the shard of its queue. Its consumption is recorded in the shard of its hash. Such a key
+stays pending until an inbox look-up settles it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from reconciler.errors import BrokerUnavailable, ReconcilerError, RequestTimeout
 from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQueue, HalfSets
 
 COMPARE_SECONDS = 1.0
-#: If the common reader hands out no keys for it, a subscription's offset is moved at most this often.
+#: Seconds between two moves of the offset of a subscription for which the common reader hands out no keys.
 MOVE_SECONDS = 60.0
 BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
 IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
-#: So many beginnings of a queue in a row are doubted if no record was read after any of them.
+#: Number of beginnings of a queue in a row that are doubted if no record was read after them.
 BEGINNINGS_MAX = 8
 
 
 class AnnouncementStep:
-    """Announcement consumption of one subscription. Threads may work on different queues, one thread per queue."""
+    """Announcement consumption of one subscription. Several threads may work, but only one thread per queue."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class AnnouncementStep:
         outages: OutageWatch | None = None,
         jitter: random.Random | None = None,
     ) -> None:
-        """`outages`: the watch for all subscriptions of the process; None: this step asks for itself. `concerns`:
+        """`outages` is the watch for all subscriptions of the process. With None, this step asks for itself. `concerns`
         returns False while another process should read for the subscription."""
         self.subscription = subscription
         self.unique_key_topic = unique_key_topic
@@ -87,26 +87,26 @@ class AnnouncementStep:
         self.token = token
         self._clock = clock
         self._half_set_keys_max = half_set_keys_max
-        #: For so long the queue of a dead holder is not consumed, so losses announced there are found later.
+        #: While the lease of a dead holder lasts, nobody consumes its queue, and losses are found later.
         self.lease_seconds = lease_seconds
-        #: Returns why nothing may be taken for the subscription now; called when a position is looked for.
+        #: Returns why nothing may be taken for the subscription. Called when a position is looked for.
         self._why_refused = why_refused
         self._concerns = concerns
         self._on_event = on_event
         self._jitter = jitter or random.Random()
         self._queues: dict[AnnouncementQueue, QueueView] = {}
-        #: Grows with each open outage and each loss of memory: positions of an earlier era prove nothing.
+        #: Grows with each open outage and each loss of memory. Positions of an earlier era prove nothing.
         self._era = 0
         self._outages = outages or OutageWatch(ledger, subscription.environment, clock=clock)
         self._outages_seen = 0
 
     def share(self, queue: AnnouncementQueue, reader: QueueReader, *, wake: Callable[[], None]) -> None:
-        """From now on the common reader reads the queue, once this subscription has reached its end."""
+        """Lets the common reader read the queue, once this subscription has reached the end of the queue."""
         known = self._queues.setdefault(queue, QueueView())
         known.reader, known.wake = reader, wake
 
     def run_once(self, queue: AnnouncementQueue) -> StepOutcome:
-        """One pull and one compare-and-set at most. Raises no ReconcilerError. After a crash, keys are added again."""
+        """Makes at most one pull and one compare-and-set. Raises no ReconcilerError. After a crash, adds keys again."""
         known = self._queues.setdefault(queue, QueueView())
         try:
             outcome = self._step(queue, known)
@@ -153,7 +153,7 @@ class AnnouncementStep:
     # ---- called by the common look
 
     def joined(self, now: float) -> Iterator[JoinedQueue]:
-        """Yields queues that are read by the common reader and are at rest. `now`: monotonic seconds."""
+        """Yields queues at rest that the common reader reads. `now` is in monotonic seconds."""
         for queue, known in tuple(self._queues.items()):
             position, reader, follower = known.position, known.reader, known.follower
             if not known.is_joined or position is None or reader is None or follower is None:
@@ -173,11 +173,11 @@ class AnnouncementStep:
             )
 
     def compared(self, queue: AnnouncementQueue, *, is_same: bool, at: float) -> None:
-        """Takes over whether Redis has the offset that `joined` returned; the next step asks for one that differs."""
+        """Takes over whether Redis has the offset that `joined` returned. If not, the next step asks Redis."""
         self._queues[queue].compared_at = at if is_same else NEVER
 
     def lease_renewed(self, queue: AnnouncementQueue, *, at: float) -> None:
-        """Notes that Redis has renewed the lease."""
+        """Takes over that Redis has renewed the lease."""
         self._queues[queue].lease_renewed_at = at
 
     # ---- the step
@@ -216,7 +216,7 @@ class AnnouncementStep:
         return self._read(queue, known, position)
 
     def _read(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
-        """Pulls by itself, with a filter: for a subscription that is new or behind, or whose queue was replaced."""
+        """Pulls for this subscription alone, by tag. It is new or behind, or its queue was replaced."""
         start = None if known.follower is None else known.follower.start
         pulled = self._pull(queue, known, position)
         if known.position != position:
@@ -234,12 +234,12 @@ class AnnouncementStep:
         return outcome
 
     def _join(self, queue: AnnouncementQueue, known: QueueView, start: ProvedPlace | None) -> None:
-        """Near the end of the queue, makes the common reader collect for the subscription. Once the subscription has
-        itself read up to where the collecting began, it takes what was collected.
+        """Near the end of the queue, makes the common reader collect for the subscription. Once the subscription itself
+        has read up to the start of the collecting, it takes what was collected.
 
-        `start`: that place, if it was known before the last pull, which is proved. If the queue has the same record at
-        the start as when the collecting began, nothing before it has changed meanwhile, because a lost tail does not
-        come back. Messages after the start that were read already are taken once more.
+        `start` is None if it was unknown before the last pull, which is proved. If the queue still has the same record
+        at the start, nothing before it has changed meanwhile, because a lost tail does not come back. Messages after
+        the start that were read already are taken once more.
         """
         reader, follower = known.reader, known.follower
         if reader is None or known.position is None or known.behind is None:
@@ -255,13 +255,13 @@ class AnnouncementStep:
             self._leave(known)
 
     def _leave(self, known: QueueView) -> None:
-        """From now on the subscription pulls by itself, from the stored offset on."""
+        """Makes the subscription pull by itself, from the stored offset on."""
         if known.reader is not None and known.follower is not None:
             known.reader.leave(known.follower)
         known.follower, known.is_joined = None, False
 
     def _take(self, queue: AnnouncementQueue, known: QueueView, position: int, handed: HandedOut) -> StepOutcome:
-        """Admits what the common reader has handed out; without any of that, moves the stored offset now and then."""
+        """Admits what the common reader has handed out. Without messages, moves the stored offset now and then."""
         now = self._clock.monotonic_seconds()
         here = ProvedPlace(offset=position, record=known.last, is_beginning=known.beginnings > 0)
         following = handed.following if handed.following.offset > position else here
@@ -288,12 +288,12 @@ class AnnouncementStep:
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _fullness(self, queue: AnnouncementQueue) -> str | None:
-        """Returns why nothing may be admitted; None: there is room."""
+        """Returns why nothing may be admitted, or None if there is room."""
         size, most = self._half_sets.size(self._shard(queue)), self._half_set_keys_max
         return None if size <= most else f"the half set holds {size} keys, at most {most}"
 
     def _pull(self, queue: AnnouncementQueue, known: QueueView, position: int) -> PulledBatch | None:
-        """Returns the messages after the position; None: the queue is not the one that was read."""
+        """Returns the messages after the position, or None if the queue is not the queue that was read."""
         tag, last = self._rules.tag_in(queue), known.last
         if last is None:
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
@@ -307,8 +307,8 @@ class AnnouncementStep:
         return behind
 
     def _prove_anew(self, queue: AnnouncementQueue, known: QueueView, position: int, *, begins_at: int) -> bool:
-        """Proves the queue again after age deleted the last record: from now on by the record before the position,
-        whatever its tag, or because the queue begins there. False: another queue, which began later."""
+        """Proves the queue anew after age deleted the last record. The new proof is the record before the position, or
+        that the queue begins there. Returns False for another queue, which began later."""
         seen = self._source.look(queue, offset=position - 1)
         if seen.min_offset < begins_at:
             return False
@@ -317,7 +317,7 @@ class AnnouncementStep:
         return True
 
     def _open_outage(self) -> str | None:
-        """Returns the reason of the open outage; None: no outage is open."""
+        """Returns the reason of the open outage, or None if no outage is open."""
         number, reason = self._outages.seen()
         if number != self._outages_seen:
             self._outages_seen = number
@@ -342,7 +342,7 @@ class AnnouncementStep:
         stored, is_beginning = self._half_sets.position(shard, queue), False
         if stored is None:
             proved = self._proved_floor(queue)
-            # Never at the end of the queue, because announcements older than this consumer must be admitted, too.
+            # The start is never the queue's end: announcements older than this consumer must be admitted, too.
             start = self._source.earliest(queue) if proved is None else proved.queue_offset + 1
             kept = beginning_before(start) if proved is None and start > 0 else proved
             answer = self._half_sets.admit(shard, queue, expected=None, following=start, unique_keys=(), record=kept)
@@ -361,11 +361,11 @@ class AnnouncementStep:
         return record if held(self._source, queue, record) is Held.SAME else None
 
     def _recall(self, queue: AnnouncementQueue, known: QueueView, position: int, *, is_beginning: bool) -> None:
-        """Takes over the position and the records that were stored beside it. Without a record that belongs to the
-        position, the record before it is read and stored; what was read so far is believed, as in releases without
-        proofs. If the queue has just begun there, a record before it is of another queue.
+        """Takes over the position and the records beside it. If no stored record belongs to the position, the record
+        before the position is read and stored. What was read so far is then believed, as in releases without proofs. If
+        the queue has just begun there, a record before the position is of another queue.
 
-        After an error the position stays unknown, because with another position's records, some would be skipped.
+        After an error the position stays unknown. With records of another position, messages would be skipped.
         """
         kept = self._half_sets.known_records(self._shard(queue), queue)
         is_its_own = kept.proof is not None and kept.proof.following == position
@@ -403,8 +403,8 @@ class AnnouncementStep:
         )  # fmt: skip
 
     def _screen(self, queue: AnnouncementQueue, messages: Sequence[PulledAnnouncement]) -> Screened:
-        """Returns the keys that are admitted. Refused announcements are quarantined before the offset moves: a crash in
-        between quarantines them twice, which is harmless."""
+        """Returns the admitted keys. Refused announcements are quarantined before the offset moves. A crash in between
+        quarantines them twice, which is harmless."""
         screened = self._rules.screen_all(queue, messages)
         if screened.refused:
             self._ledger.quarantine(self.subscription.environment, screened.refused)
@@ -423,7 +423,7 @@ class AnnouncementStep:
         record: QueueRecord | None,
         is_beginning: bool = False,
     ) -> bool:
-        """Stores keys and offset in one step, and counts them. False: another consumer moved the offset."""
+        """Stores keys and offset in one step, and counts the keys. False: another consumer moved the offset."""
         is_stored = self._move(
             queue, known, position, following, screened.unique_keys, screened.apart,
             record=record, is_beginning=is_beginning,
@@ -453,12 +453,12 @@ class AnnouncementStep:
             first_offset=first,
             last_offset=last,
         )
-        # The queue may have begun again since its broker said this: then messages before this offset were never read.
+        # The queue may have begun again since its broker said this. Then earlier messages were never read.
         self._move(queue, known, position, corrected, record=proved, is_beginning=proved is None)
         return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _rewind(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
-        """Goes back to the newest record that the queue still has, or to its earliest announcement if it has none."""
+        """Goes back to the newest known record that the queue still has, or to the queue's beginning."""
         seen = [one for one in known.trail if known.last is None or one.queue_offset < known.last.queue_offset]
         found = newest_held(self._source, queue, [*seen, *([known.last] if known.last is not None else [])])
         if found is None:
@@ -466,7 +466,7 @@ class AnnouncementStep:
             found = proved if proved is not None and proved.queue_offset + 1 < position else None
         start = self._source.earliest(queue) if found is None else found.queue_offset + 1
         if start >= position and known.beginnings:
-            known.beginnings = 0  # its broker confirms both, so it is believed, as in earlier releases
+            known.beginnings = 0  # the broker confirms both, so the floor is believed, as in earlier releases
             return StepOutcome(kind=StepKind.MOVED_ON)
         if start >= position:
             return self._suspended(known, f"the records before offset {position} are other ones, and none is left")
@@ -486,8 +486,8 @@ class AnnouncementStep:
     def _last_record(
         self, queue: AnnouncementQueue, known: QueueView, pulled: PulledBatch
     ) -> tuple[Held, QueueRecord | None]:
-        """Returns the last record that the pull returned. If the filter left many out, it is the last record of any
-        tag. OTHER: the pulled messages are of a queue that was replaced."""
+        """Returns the last record that the pull returned. If the filter left many records out, returns the last record
+        of any tag. OTHER: the pulled messages are of a queue that was replaced."""
         if pulled.messages:
             return Held.SAME, pulled.messages[-1].record
         if known.last is not None and pulled.next_offset - known.last.queue_offset <= NEAR_OFFSETS_MAX:
@@ -511,9 +511,9 @@ class AnnouncementStep:
         trail: tuple[QueueRecord, ...] | None = None,
         is_beginning: bool = False,
     ) -> bool:
-        """Stores the next offset, with the keys before it and the last record that was seen there. False: another
-        consumer moved the stored offset. `trail`: what remains of the trail; None: all of it. `is_beginning`: the
-        offset is the queue's beginning."""
+        """Stores the next offset, with the keys before it and the last record that was seen. Returns False if another
+        consumer moved the stored offset. `trail` is the rest of the trail; None keeps all of it. `is_beginning` says
+        that the queue begins at the offset."""
         trail = known.trail if trail is None else trail
         trail = trail if record is None else with_record(trail, record)
         kept = beginning_before(following) if record is None and is_beginning and following > 0 else record
@@ -529,7 +529,7 @@ class AnnouncementStep:
         )
         if answer.admitted:
             known.position, known.last, known.trail = following, record, trail
-            # A broker that gives different beginnings is believed in the end: else its queue would never be read.
+            # A broker that gives different beginnings is believed in the end. Otherwise nobody would read the queue.
             known.beginnings = known.beginnings + 1 if is_beginning and known.beginnings < BEGINNINGS_MAX else 0
             known.compared_at = self._clock.monotonic_seconds()
             return True
@@ -537,9 +537,10 @@ class AnnouncementStep:
         return False
 
     def _follow(self, queue: AnnouncementQueue, known: QueueView, position: int, stored: int | None) -> None:
-        """Takes over the offset that Redis has. None: Redis lost its memory, which opens an outage."""
+        """Takes over the offset that Redis has. With None, Redis has lost its memory, and an outage is opened."""
         if stored is None and known.era == self._era:
-            # Written before the position is dropped: if the ledger is away, the next step notices the loss again.
+            # Written before the position is dropped, so that the next step notices the loss again if the ledger is
+            # away.
             self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self.token)
             self._report(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
             self._era += 1
