@@ -1,10 +1,10 @@
-"""Tests of a service that sends or receives, and of code beside the reconciler.
+"""The test kit, for tests of services that send or receive, and of code that runs beside the reconciler.
 
     from reconciler.testing import Checkback
 
-The names below are public. The pytest plug-in `checkback`, which comes with the package, gives a test its own
-`Checkback` by the fixture `checkback_kit`. Each name is imported when it is first used, because every run of pytest
-loads the plug-in.
+The names below are public. The package includes the pytest plug-in `checkback`. Its fixture `checkback_kit` gives each
+test a `Checkback` of its own. Each name is imported when it is first used, because every run of pytest loads the
+plug-in.
 """
 
 from __future__ import annotations

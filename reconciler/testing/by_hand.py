@@ -1,7 +1,7 @@
-"""The reconciler, driven by hand: announcement steps, sweeps, rounds and outage recovery of the product, on a broker
-that answers, with shards and ledger in memory.
+"""A reconciler that a test drives by hand. Announcement steps, sweeps, rounds and outage recovery are those of the
+product. The broker answers requests as a real broker does. Shards and ledger are in memory.
 
-The rules are the product's defaults. What `reconciler run` does on threads at intervals is one call here.
+The rules are the product's defaults. Each job that `reconciler run` does on a thread at intervals is one call here.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Receiving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """The product's waits. All are 0 where a database server sets the time, because a test cannot move that time."""
+    """The waits of the product. If a database server sets the time, all waits are 0, because a test cannot move the
+    server's time."""
 
     grace_period_seconds: float
     sweep_after_seconds: float
@@ -94,7 +95,7 @@ MOVED_TIMES = Times(
     check_back_wait_seconds=None,
     verify_after_seconds=5.0,
 )
-#: The waits where a test cannot move the time.
+#: The waits for tests that cannot move the time.
 REAL_TIMES = Times(
     grace_period_seconds=0.0,
     sweep_after_seconds=0.0,
@@ -106,13 +107,13 @@ REAL_TIMES = Times(
 
 @dataclass(slots=True)
 class SeenEvents:
-    """EventSink that counts the decisions of rounds."""
+    """An EventSink that counts the decisions of rounds."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
-    #: Rung -> sends; each attempt counts once.
+    #: Rung -> number of sends. Each attempt counts once.
     sends: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
-    #: Subscription -> why none of its keys is judged now.
+    #: Subscription -> the reason why no key of the subscription is judged at the moment.
     gates: dict[Subscription, str] = field(default_factory=dict)
 
     def emit(self, event: Event) -> None:
@@ -127,7 +128,7 @@ class SeenEvents:
 
 
 class ReconcilerByHand:
-    """One process of the reconciler without its threads. Used by the test's thread only."""
+    """One process of the reconciler without its threads. Only the test's thread uses it."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ class ReconcilerByHand:
         return [plan.subscription for topic in self._plans for plan in topic.subscriptions]
 
     def hold_replica(self, url: str, replica_url: str) -> None:
-        """Reads the outbox of this URL from a held replica, a copy of the database."""
+        """Makes the reconciler read the outbox of this URL from a held replica, which is a copy of the database."""
         engine = open_engine(replica_url, read_only=True)
         self._closing.callback(engine.dispose)
         self.outbox.hold(self._open_outboxes({url: replica_url}), read_sign_of_life(engine))
@@ -188,14 +189,14 @@ class ReconcilerByHand:
         self.events.problems += report.problems
 
     def take_announcements(self, written: Container[int]) -> None:
-        """Reads every queue of the unique-key topic whose number is in `written` to its end."""
+        """Reads the queues of the unique-key topic to their ends. Reads only queues whose number is in `written`."""
         for step in self._steps:
             for queue in self._source.queues(step.unique_key_topic):
                 if queue.queue_id in written:
                     self._read_to_end(step, queue)
 
     def run_rounds(self) -> None:
-        """Takes the step that an open outage waits for, then runs one round per subscription."""
+        """Takes the next step of an open outage, then runs one round per subscription."""
         self._recovery.run(self.environment)
         for subscription in self.subscriptions:
             self._rounds.run(subscription)

@@ -1,4 +1,4 @@
-"""Messages as a consumer receives them, without a broker. For tests of a handler alone."""
+"""Makes messages as a consumer receives them, without a broker. Tests that call a handler directly use it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def consumed_message(
     properties: Mapping[str, str] | None = None,
     reconsume_times: int = 0,
 ) -> ConsumedMessage:
-    """Makes a message to call a handler with. Its unique key is a new one unless one is given."""
+    """Makes a message with which a test can call a handler. Without `unique_key`, the message gets a new key."""
     named = {BUSINESS_ID: business_id, "TAGS": tags, "KEYS": " ".join(keys) or None}
     return HandedOverMessage(
         topic=topic,

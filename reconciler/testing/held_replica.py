@@ -1,7 +1,8 @@
-"""Outboxes as the reconciler reads them: from the databases themselves, or one of them from a held replica.
+"""Reads outboxes for the reconciler. All outboxes are read from their databases, except for one that may be read from a
+held replica. A held replica is a copy that no longer follows its primary.
 
-The copy of a SQLite file is no real replica. So an absence in it is judged like one in a replica of a server: by the
-sign of life that has reached the replica.
+The copy of a SQLite file is no real replica. An absence in the copy is judged like an absence in a server's replica, by
+the sign of life that has reached the copy.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from reconciler.sql.witness_database import DatabaseRole, absence
 
 
 def read_sign_of_life(engine: sa.Engine) -> int | None:
-    """Reads the time of the newest sign of life in this database."""
+    """Returns the time of the newest sign of life in this database."""
     with reading(engine) as connection:
         found: int | None = connection.scalar(
             sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
@@ -29,14 +30,15 @@ def read_sign_of_life(engine: sa.Engine) -> int | None:
 
 
 class OutboxAsSeen:
-    """The port OutboxEvidence. Used by the test's thread only."""
+    """The port OutboxEvidence. Only the test's thread uses it."""
 
     def __init__(self, primary: SqlOutboxReader) -> None:
         self._primary = primary
         self._replica: tuple[SqlOutboxReader, DatabaseRole] | None = None
 
     def hold(self, reader: SqlOutboxReader, swept_at_ms: int | None) -> None:
-        """Asks `reader` from now on. One of its databases is the copy, and `swept_at_ms` is the copy's sign of life."""
+        """Asks `reader` from now on, which reads one database from the copy. `swept_at_ms` is the copy's sign of
+        life."""
         self._replica = (reader, DatabaseRole(is_primary=False, swept_at_ms=swept_at_ms))
 
     def release(self) -> None:

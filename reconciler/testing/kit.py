@@ -1,7 +1,7 @@
 """Checkback: a broker, databases with the tables of both plug-ins, and a reconciler that a test drives by hand.
 
-Producers, consumers, handlers and recorders are the plug-ins' own. Broker protocol, sweeps, verdicts and repairs are
-the product's. Only the ledger and the contents of Redis are in memory, and the test moves the time.
+Producers, consumers, handlers and recorders are those of the plug-ins. Broker protocol, sweeps, verdicts and repairs
+are those of the product. Only the ledger and the contents of Redis are in memory. The test moves the time.
 """
 
 from __future__ import annotations
@@ -54,12 +54,13 @@ from reconciler.words import said
 
 UNIQUE_KEY_TOPIC = "RECONCILER_UNIQUE_KEY"
 ENVIRONMENT = "test"
-#: How long a lost END delays a block at most.
+#: The longest time by which a lost END delays a block.
 END_TIMEOUT_SECONDS = 1.0
 
 
 class RunningConsumer(Protocol):
-    """A consumer that `run` starts and stops: a TransactionalConsumer, or the service's own with these two methods."""
+    """A consumer that `run` starts and stops. It is a TransactionalConsumer, or a consumer of the service with these
+    two methods."""
 
     def start(self) -> object:
         """Joins the consumer group."""
@@ -72,16 +73,16 @@ class RunningConsumer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """What happened until everything was at rest."""
+    """Summary of what happened until everything was at rest."""
 
     #: True: every commit took effect in each group that takes it, and no work is left. False: nothing changed any more,
-    #: but something waits for what the test has taken away, or for a person.
+    #: but something waits for a person, or for a part that the test has stopped.
     is_at_rest: bool
-    #: Seconds by which the clock was moved. 0 with a database server, because its time is real.
+    #: Seconds by which the clock was moved. With a database server it is 0, because the server's time is real.
     moved_seconds: float
-    #: Verdict -> how often rounds gave it to a key. A commit that arrived needs no verdict.
+    #: Verdict -> number of times that rounds gave it to a key. A commit that arrived needs no verdict.
     verdicts: Mapping[str, int]
-    #: Rung ("end" or "republish") -> repairs that were sent.
+    #: Rung ("end" or "republish") -> number of repairs that were sent.
     repairs: Mapping[str, int]
     #: Problems, one sentence each.
     problems: tuple[str, ...] = field(default=())
@@ -91,13 +92,13 @@ class Checkback:
     """The world of one service, for one test. The thread of the test calls its methods.
 
     `sends` and `receives` describe the service, and make the topics, tables and groups that it needs. `producer` and
-    `recorder` return what the service has in production, and `run` starts its consumers. `settle` lets everything come
-    to rest. The other methods are accidents.
+    `recorder` return objects of the kinds that the service uses in production, and `run` starts its consumers. `settle`
+    lets everything come to rest. Most of the other methods cause accidents.
     """
 
     def __init__(self, url: str, *, folder: Path, family: str = "5.x", environment: str = ENVIRONMENT) -> None:
-        """`url`: the database of outboxes and inboxes, unless `sends` or `receives` names another one. `folder`: for
-        files that live as long as the test. `family`: the family of RocketMQ that the broker imitates."""
+        """`url` is the database of outboxes and inboxes, unless `sends` or `receives` names another database. `folder`
+        keeps files that live as long as the test. `family` is the family of RocketMQ that the broker imitates."""
         self.environment = environment
         self._url, self._folder = url, folder
         self._clocks = MovedClocks()
@@ -114,7 +115,7 @@ class Checkback:
         self._receivings: list[Receiving] = []
         self._consumers: dict[str, tuple[Callable[[], RunningConsumer], RunningConsumer | None]] = {}
         self._handlers: dict[str, dict[TransactionalHandler, dict[str, int]]] = {}
-        #: Knob that strikes later -> name and present value of the counter that its strike increases.
+        #: Fault that strikes later -> name and present value of the counter that the fault increases.
         self._ordered: dict[str, tuple[str, int]] = {}
         self._upstream: dict[str, TransactionalProducer] = {}
         self._shards = MemoryShards(self._clock("redis"))
@@ -140,8 +141,8 @@ class Checkback:
 
     @property
     def instance(self) -> ClientInstance:
-        """The client for producers and consumers that your service opens with `instance=`. They follow the clock of the
-        test, like those that the kit opens."""
+        """The client for producers and consumers that your service opens with `instance=`. These follow the clock of
+        the test, like the producers and consumers that the kit opens."""
         if self._service is None:
             self._service = self._producer_instance()
         return self._service
@@ -152,7 +153,7 @@ class Checkback:
         return self.broker.faults
 
     def topic(self, name: str, *, queues: int = 2) -> None:
-        """Makes a topic. As in production, a send does not make one."""
+        """Makes a topic. As in production, a send does not make a topic."""
         self._make_topic(name, queues=queues)
 
     def sends(self, group: str, *topics: str, url: str | None = None) -> None:
@@ -167,8 +168,8 @@ class Checkback:
         self._begin_again()
 
     def receives(self, group: str, *topics: str, tags: Iterable[str] | None = None, url: str | None = None) -> None:
-        """Declares that the consumer group `group` takes these topics, or only their messages with one of `tags`. Its
-        inbox is in the database of the test, or in `url`."""
+        """Declares that the consumer group `group` takes these topics. With `tags`, the group takes only messages with
+        one of the tags. Its inbox is in the database of the test, or in `url`."""
         if not topics:
             raise UsageError(f"name the topics that {group} receives")
         for name in topics:
@@ -215,8 +216,8 @@ class Checkback:
     ) -> str:
         """Sends a message as the service that owns the topic does, in a transaction of its own. Returns its unique key.
 
-        For topics that your service receives. A topic without a producer group gets one. Raises UsageError if the topic
-        was not made.
+        Use it for topics that your service receives. A topic without a producer group gets a producer group. Raises
+        UsageError if the topic was not made.
         """
         self._require_topic(topic)
         if all(topic not in sending.topics for sending in self._sendings):
@@ -233,9 +234,9 @@ class Checkback:
         return tx.unique_key
 
     def messages(self, topic: str) -> list[ConsumedMessage]:
-        """Returns the messages that consumers of a topic can see, by queue: what your service has sent there. Raises
-        UsageError for a topic that neither `sends` nor `receives` nor `topic` has made. Topics of the broker, such as
-        `%DLQ%billing`, may be empty."""
+        """Returns the messages that consumers of a topic can see, sorted by queue. Raises UsageError for a topic that
+        neither `sends` nor `receives` nor `topic` has made. Topics of the broker, such as `%DLQ%billing`, may be
+        empty."""
         if not topic.startswith("%"):
             self._require_topic(topic)
         stored = self.broker.stored(topic)
@@ -250,8 +251,8 @@ class Checkback:
         return recorder
 
     def run(self, group: str, make: Callable[[], RunningConsumer]) -> None:
-        """Starts the consumer of a group that `receives` has named; may be called once per group. `make` is called at
-        each start. The end of the test shuts the consumer down."""
+        """Starts the consumer of a group that `receives` has named. Call it once per group. `make` is called at each
+        start. The end of the test shuts the consumer down."""
         if all(receiving.group != group for receiving in self._receivings):
             raise UsageError(f"say first what it does: receives({group!r}, topic)")
         if group in self._consumers:
@@ -260,17 +261,17 @@ class Checkback:
         self.start_group(group)
 
     def stand_in(self, *topics: str, group: str = "stand-in") -> None:
-        """Starts a consumer that takes these topics and does nothing, in place of the services that receive them. For a
-        service that only sends."""
+        """Starts a consumer that takes these topics and does nothing. In tests of a service that only sends, it stands
+        for the services that receive."""
         self.receives(group, *topics)
         take = transactional_handler(self.database, group=group, topics=topics, recorder=self.recorder(group))
         handler = take(lambda _message, _connection: None)
         self.run(group, lambda: TransactionalConsumer(handler, name_servers=self.name_servers))
 
     def counts(self, group: str) -> Mapping[str, int]:
-        """Counts what happened in the handlers of every TransactionalConsumer that `run` has started for a group:
-        "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete", "unrecorded".
-        """
+        """Returns counts of all handlers that run in a TransactionalConsumer which `run` has started for a group. The
+        names are "applied", "duplicates" (the handler was not called), "failed", "collisions", "incomplete" and
+        "unrecorded"."""
         self._consumer(group)
         found: Counter[str] = Counter()
         for handler, before in self._handlers.get(group, {}).items():
@@ -287,7 +288,8 @@ class Checkback:
         self.broker.pass_time()
 
     def turn(self) -> None:
-        """Lets each process work once: deliveries, check-backs, a sweep, announcements, one round per group."""
+        """Lets each process work once. The work is deliveries, check-backs, a sweep, announcements, and one round per
+        group."""
         by_hand = self._reconciler()
         self._wait_for_consumers()
         self._ask_producers()
@@ -298,11 +300,11 @@ class Checkback:
         self._wait_for_consumers()
 
     def settle(self) -> Settled:
-        """Lets everything come to rest: runs turns of deliveries, check-backs, sweeps, announcements, rounds and
-        repairs, and moves the clock between them.
+        """Lets everything come to rest. Runs turns of deliveries, check-backs, sweeps, announcements, rounds and
+        repairs, and moves the clock between the turns.
 
-        With a database server the clock is the real one, and grace period, sweep age and margins are 0. Raises
-        UsageError if a running consumer does not consume what its queues hold.
+        With a database server, the clock is real, and grace period, sweep age and margins are 0. Raises UsageError if a
+        running consumer does not consume the messages of its queues.
         """
         by_hand = self._reconciler()
         verdicts, sends, problems = self._seen(by_hand)
@@ -321,12 +323,13 @@ class Checkback:
     # ---- what is so
 
     def lacking_effects(self) -> list[LackingEffect]:
-        """Returns each commit that has had no effect in a group that takes it, with the step that it has reached. Of a
-        topic that no group receives here: each commit that has not reached the topic."""
+        """Returns each commit that has had no effect in a group that takes it, with the step that it has reached. If no
+        group receives a topic in the test, returns each commit that has not reached the topic."""
         return self._lacking(commits_of(self._engines, self._sendings), effects_of(self._engines, self._receivings))
 
     def assert_every_commit_took_effect(self) -> None:
-        """Fails with one line per commit without effect in a group that takes it: its key, business id and step."""
+        """Fails if a commit has had no effect in a group that takes it. The message has one line per commit, with its
+        key, business id and step."""
         __tracebackhide__ = True
         lacking = self.lacking_effects()
         if lacking:
@@ -345,7 +348,7 @@ class Checkback:
     # ---- accidents
 
     def lose_next_end(self) -> None:
-        """Loses the next END_TRANSACTION on its way, and closes the connection that it came by."""
+        """Loses the next END_TRANSACTION on its way, and closes the connection by which it came."""
         self._order("lose_next_end()", "close_on_end")
         self.faults.close_on_end(1)
 
@@ -377,7 +380,7 @@ class Checkback:
             consumer = make()
             if isinstance(consumer, TransactionalConsumer):
                 known = self._handlers.setdefault(group, {})
-                for handler in consumer.handlers:  # a handler of a module has counted in other tests, too
+                for handler in consumer.handlers:  # a handler of a module may have counts of other tests
                     if handler not in known:
                         self._closing.callback(handler.open_apart())
                     known.setdefault(handler, asdict(handler.counts))
@@ -385,7 +388,7 @@ class Checkback:
             self._consumers[group] = (make, consumer)
 
     def redeliver(self, group: str) -> None:
-        """Delivers to the group once more all that it has had, as after a crash before its offsets were stored."""
+        """Delivers all messages of the group once more, as after a crash before its offsets were stored."""
         self.stop_group(group)
         topics = {receiving.topic for receiving in self._receivings if receiving.group == group}
         has_had = self.broker.call(lambda broker: set_back(broker, group, topics))
@@ -398,8 +401,8 @@ class Checkback:
         self._shards.wipe()
 
     def hold_replica(self, group: str) -> None:
-        """Makes the reconciler read the outbox of a producer group from a replica that no longer follows, until
-        `release_replica`. Needs SQLite."""
+        """Makes the reconciler read the outbox of a producer group from a replica that no longer follows its primary,
+        until `release_replica`. Needs SQLite."""
         sending = next((one for one in self._sendings if one.group == group), None)
         if sending is None:
             raise UsageError(f"no producer group {group} was named: sends({group!r}, topic)")
@@ -407,7 +410,7 @@ class Checkback:
         if not self._moves_time or path is None:
             raise UsageError("hold_replica copies a SQLite file: with a server, stop the replication of a real replica")
         by_hand = self._reconciler()
-        by_hand.sweep()  # because a replica that stops has had the sign of life of an earlier sweep
+        by_hand.sweep()  # a real replica has the sign of life of an earlier sweep when it stops
         replica = self._folder / "replica.db"
         replica.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as primary, closing(sqlite3.connect(replica)) as copy:
@@ -440,7 +443,7 @@ class Checkback:
 
     @property
     def _moves_time(self) -> bool:
-        """False: a database server sets the time."""
+        """True if the test moves the time. False: a database server sets the time."""
         return all(engine.dialect.name == "sqlite" for engine in self._engines.values())
 
     def _require_moved_time(self) -> None:
@@ -516,7 +519,7 @@ class Checkback:
         return Counter(events.verdicts), Counter(events.sends), list(events.problems)
 
     def _wait_for_consumers(self) -> None:
-        """Waits until each group with consumers has consumed what its queues hold, and stored its offsets."""
+        """Waits until each group with consumers has consumed the messages of its queues and stored its offsets."""
         for group in dict.fromkeys(receiving.group for receiving in self._receivings):
             topics = [receiving.topic for receiving in self._receivings if receiving.group == group]
             _, consumer = self._consumers.get(group, (None, None))
@@ -534,8 +537,8 @@ class Checkback:
         wait_for_answers(lambda: counts["check_answered"] >= wanted)
 
     def _has_consumed(self, group: str, topics: Sequence[str], member: PushConsumer | None) -> bool:
-        """A consumer of the service's own stores its offsets every few seconds. The kit's consumers are made to store
-        theirs here."""
+        """Returns True if the group has consumed its messages and stored its offsets. The kit's consumers are made to
+        store their offsets here. A consumer of the service stores its offsets by itself every few seconds."""
         done = (
             {}
             if member is None
@@ -586,7 +589,7 @@ class Checkback:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """All that a turn may change."""
+    """All values that a turn may change."""
 
     commits: Sequence[CommittedRow]
     effects: Set[tuple[str, str]]

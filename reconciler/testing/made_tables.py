@@ -14,8 +14,8 @@ from reconciler.sql.tables import inbox_metadata, outbox_metadata
 
 
 def make_tables(engine: sa.Engine) -> None:
-    """Makes the missing tables, and gives the database its identity. A new SQLite file is written whole, because twenty
-    SQL statements would be most of a test's cost."""
+    """Makes the missing tables, and gives the database its identity. A new SQLite file is a copy of a prepared file,
+    because twenty SQL statements would be most of a test's cost."""
     path = engine.url.database
     if engine.dialect.name == "sqlite" and path and not path.startswith("file:") and not Path(path).exists():
         Path(path).write_bytes(_named(_empty_file()))

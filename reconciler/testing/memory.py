@@ -1,7 +1,7 @@
-"""The SQL half of the ledger in memory, for policy tests and the simulator: MemoryLedger(clock).
+"""The ledger in memory, for policy tests and the simulator. `MemoryLedger(clock)` makes a ledger.
 
-It exists beside the SQL ledger because SQLite in memory costs 22 times its processor time. Database time is the clock's
-wall time. Every call is one transaction. The Redis half is memory_shards.py.
+This ledger exists beside the SQL ledger, because SQLite in memory takes 22 times as much processor time. Database time
+is the clock's wall time. Every call is one transaction. The contents of Redis are in memory_shards.py.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from reconciler.testing.memory_rounds import (
 
 
 class MemoryLedger:
-    """ports.Ledger over dictionaries. Threads share it under one lock. Its contents end with the object."""
+    """ports.Ledger over dictionaries. Thread-safe by one lock. The contents are lost with the object."""
 
     def __init__(
         self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
     ) -> None:
-        """`clock`: the ledger's. `host_clock`: the clock of the processes that claim repairs; None: they have none.
-        `english` makes the texts of the facts that are kept."""
+        """`clock` is the clock of the ledger. `host_clock` is the clock of the processes that claim repairs, or None if
+        they have no clock of their own. `english` makes the texts of the facts that are kept."""
         self.rows = MemoryLedgerRows(clock, host_clock=host_clock, english=english)
         self.candidates = MemoryCandidates(self.rows)
         self.repairs = MemoryRepairs(self.rows)

@@ -16,7 +16,7 @@ class MemoryNotedHalves:
         self._noted: dict[tuple[str, str, str, str], NotedHalf] = {}
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
-        """Notes the halves. Always returns True."""
+        """Stores the halves as noted. Always returns True."""
         noted = {(environment, topic, one.unique_key, one.broker): one for one in halves}
         with self._rows.lock:
             self._noted = self._noted | noted if replaces else noted | self._noted

@@ -38,7 +38,7 @@ def code_name(fact: Fact) -> str:
 
 
 class MemoryRepairRows:
-    """The rows of one in-memory ledger. A caller holds the lock while it uses them."""
+    """The rows of one in-memory ledger. A caller must hold the lock while it uses the rows."""
 
     def __init__(
         self, clock: Clock, *, host_clock: Clock | None = None, english: Callable[[Fact], str] = code_name
@@ -48,7 +48,7 @@ class MemoryRepairRows:
         self.english = english
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
-        #: Key of an UNKNOWN candidate -> what keeps it undecided, and since when.
+        #: Key of an UNKNOWN candidate -> the reason why it is undecided, and the time since when.
         self.causes: dict[tuple[Subscription, str], tuple[Undecided, int]] = {}
         self.repairs: dict[RepairKey, Repair] = {}
         self.messages: dict[RepairKey, str] = {}
@@ -103,13 +103,13 @@ class MemoryCandidates:
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Returns OPEN losses that are due, oldest first."""
+        """Returns OPEN losses that are due, beginning with the oldest loss."""
         found = self._open(subscription, lambda row: row.loss_verdict is not None)
         now_ms = self._rows.clock.now_ms()
         return sorted(found, key=lambda row: (row.next_at_ms > now_ms, row.first_seen_ms, row.unique_key))[:limit]
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """Returns OPEN rows of the shards that are due, by due time."""
+        """Returns OPEN rows of the shards that are due, sorted by due time."""
         found = self._open(subscription, lambda row: row.shard in shards)
         return sorted(found, key=lambda row: (row.next_at_ms, row.unique_key))[:limit]
 
@@ -124,7 +124,7 @@ class MemoryCandidates:
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Returns a page of UNKNOWN rows, oldest first."""
+        """Returns a page of UNKNOWN rows, beginning with the oldest row."""
         found = self._undecided(subscription)
         if after is not None:
             found = [r for r in found if (r.first_seen_ms, r.unique_key) > (after.first_seen_ms, after.unique_key)]
@@ -185,7 +185,7 @@ class MemoryCandidates:
             return True
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Returns rows whose ask_again_at_ms has passed, by that time."""
+        """Returns rows whose ask_again_at_ms has passed, sorted by this time."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             waiting = [
@@ -198,7 +198,7 @@ class MemoryCandidates:
         return [row for _, row in heapq.nsmallest(limit, waiting, key=lambda place: (place[0] > now_ms, place[0]))]
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Writes when to ask again; None: never."""
+        """Writes the time at which to ask again. None: nobody asks again."""
         with self._rows.lock:
             at_ms = None if seconds is None else self._rows.clock.now_ms() + wait_ms(seconds)
             for row in self._asked_again(subscription, unique_keys):
@@ -234,7 +234,7 @@ class MemoryCandidates:
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Returns a page of BEFORE_SINCE rows, newest first."""
+        """Returns a page of BEFORE_SINCE rows, beginning with the newest row."""
         with self._rows.lock:
             found = [
                 row
@@ -343,7 +343,7 @@ class MemoryRepairs:
             return self._write(replace(row, token=token, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def _at_most_now(self, at_ms: int) -> int:
-        """Limits a time ahead of both clocks to the later of them, as in SQL."""
+        """Lowers a time that is ahead of both clocks to the later clock's time, as the SQL ledger does."""
         if self._rows.host_clock is None:
             return at_ms
         present_ms = max(self._rows.clock.now_ms(), self._rows.host_clock.now_ms())
@@ -403,7 +403,7 @@ class MemoryRepairs:
             return self._write(replace(row, lease_until_ms=self._lease_until_ms(lease_seconds)))
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """Makes a row OPEN that is FAILED, dismissed, or closed unsent."""
+        """Makes a row OPEN if it is FAILED, dismissed, or closed unsent."""
         with self._rows.lock:
             row = self._rows.repairs.get(_key(repair))
             now_ms = self._rows.clock.now_ms()
@@ -465,7 +465,7 @@ class MemoryHandOvers:
                 self._repairs.insert(key, Rung.HAND_OVER, text)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """Returns the message; None: it was emptied."""
+        """Returns the message, or None if the message was deleted."""
         with self._rows.lock:
             text = self._rows.messages.get(_key(repair))
         if text is None:
@@ -500,7 +500,8 @@ class MemoryClosings:
     def hand_over(
         self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
     ) -> bool:
-        """Inserts the row if the key's rows are as read, in one step under the lock."""
+        """Inserts the row if the key's rows are unchanged since they were read. Does both in one step under the
+        lock."""
         with self._rows.lock:
             if self._is_as_read(read):
                 self._hand_overs.insert(read.environment, message, groups=[group], content_digest=content_digest)
@@ -508,7 +509,8 @@ class MemoryClosings:
             return False
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """Deletes the unclaimed OPEN row if the key's rows are as read, in one step under the lock."""
+        """Deletes the unclaimed OPEN row if the key's rows are unchanged since they were read. Does both in one step
+        under the lock."""
         key = (read.environment, read.topic, group, read.unique_key)
         with self._rows.lock:
             row = self._rows.repairs.get(key)
@@ -580,7 +582,7 @@ class MemoryClosings:
         return candidates, self._repairs.of_keys(*place, [key]).get(key, ())
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """Returns the first claimed row by scope."""
+        """Returns the claimed row with the first scope."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             found = self._repairs.of_keys(closing.environment, closing.topic, [closing.unique_key])

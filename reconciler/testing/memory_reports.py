@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class MemoryReports:
-    """Reads over the dictionaries, sorted like those in SQL."""
+    """LedgerReports over the dictionaries. The results are sorted as the SQL ledger sorts them."""
 
     def __init__(self, rows: MemoryLedgerRows) -> None:
         self._rows = rows
@@ -82,7 +82,7 @@ class MemoryReports:
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """Pages refused announcements by seen_at_ms."""
+        """Returns a page of refused announcements, sorted by seen_at_ms."""
         with self._rows.lock:
             found = {
                 (row.seen_at_ms, queue.unique_key_topic, queue.broker, queue.queue_id, offset): row
@@ -94,7 +94,7 @@ class MemoryReports:
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """Pages acts of people by started_at_ms."""
+        """Returns a page of acts of people, sorted by started_at_ms."""
         with self._rows.lock:
             found = {
                 (row.started_at_ms, row.action_id): row
@@ -111,7 +111,7 @@ class MemoryReports:
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """Returns refused announcements of a queue by offset."""
+        """Returns refused announcements of a queue, sorted by offset."""
         with self._rows.lock:
             found = {
                 offset: row
@@ -203,7 +203,7 @@ class MemoryReports:
         return False
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Returns shards with a round or a row of rest since then."""
+        """Returns shards that have had a round or a row of rest since the given time."""
         with self._rows.lock:
             return {
                 row.done.shard
@@ -219,7 +219,7 @@ class MemoryReports:
             }
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """Counts rounds alone, because uses of an environment are kept in SQL and Redis."""
+        """Counts rounds only, because uses of an environment are kept in SQL and Redis."""
         with self._rows.lock:
             rows = [row for row in self._rows.rounds.values() if not row.is_void]
         of = {row.done.shard.subscription.environment for row in rows}
@@ -243,7 +243,8 @@ class MemoryReports:
 
 
 def _page(found: Mapping[Any, T], only: LedgerFilter, limit: int, after: Position | None) -> Page[T]:
-    """Returns a page, newest first. Keys of `found` are positions: the time, then the rest of the primary key."""
+    """Returns a page, beginning with the newest row. The keys of `found` are positions: the time, then the rest of the
+    primary key."""
     positions = [
         position
         for position in sorted(found, reverse=True)

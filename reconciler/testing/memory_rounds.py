@@ -37,15 +37,16 @@ class MemoryLedgerRows(MemoryRepairRows):
     ) -> None:
         super().__init__(clock, host_clock=host_clock, english=english)
         self.rounds: dict[RoundKey, StoredRound] = {}
-        #: Subscription -> since when the group answers for messages.
+        #: Subscription -> the time from which the subscription covers messages.
         self.since_ms: dict[Subscription, int] = {}
         self.rests: dict[Subscription, StoredRest] = {}
         self.floors: dict[tuple[Subscription, str], Floor] = {}
         self.outages: dict[tuple[str, int], Outage] = {}
         self.holds: dict[tuple[str, str, HoldKind], HeldTopic] = {}
-        #: (environment, topic) -> broker -> when it was first missing; None: it is present.
+        #: (environment, topic) -> broker -> the time at which the broker was first missing. None: the broker is
+        #: present.
         self.brokers: dict[tuple[str, str], dict[str, int | None]] = {}
-        #: action_id -> environment and row, in order of their beginnings.
+        #: action_id -> environment and row of the act. The acts are in the order in which they began.
         self.actions: dict[str, tuple[str, OperatorAction]] = {}
         self.refused: dict[tuple[str, AnnouncementQueue, int], QuarantinedAnnouncement] = {}
 
@@ -62,7 +63,7 @@ class MemoryRounds:
             return self._rows.since_ms.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Notes `at_ms`, or 0 if the subscription has rows."""
+        """Stores `at_ms`, or 0 if the subscription has rows."""
         with self._rows.lock:
             had_rounds = any(
                 known == subscription
@@ -76,7 +77,8 @@ class MemoryRounds:
             return self._rows.since_ms.setdefault(subscription, since_ms)
 
     def store(self, *done: RoundDone) -> None:
-        """Stores one row per round. A generation that ran again after a fall-back replaces the undone one."""
+        """Stores one row per round. If a generation ran again after Redis fell back, the new round replaces the undone
+        round."""
         with self._rows.lock:
             for one in done:
                 key = (one.shard, one.epoch, one.generation)
@@ -86,7 +88,7 @@ class MemoryRounds:
                     self._rows.rounds[key] = StoredRound(done=one, is_void=False, stored_at_ms=now_ms)
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks undone rounds as void, and counts them."""
+        """Marks undone rounds as void. Returns the number of these rounds."""
         with self._rows.lock:
             undone = [
                 key
@@ -176,7 +178,7 @@ class MemoryOutages:
             return outage
 
     def advance(self, outage: Outage, *, scan_position: Mapping[str, object], scanned: int) -> None:
-        """Notes the progress of the scan."""
+        """Stores the progress of the scan."""
         key = (outage.environment, outage.started_at_ms)
         with self._rows.lock:
             row = self._rows.outages.get(key)
@@ -211,7 +213,7 @@ class MemoryHolds:
         self._rows = rows
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Returns topic -> kinds of its holds."""
+        """Returns each held topic with the kinds of its holds."""
         found: dict[str, list[HoldKind]] = {}
         with self._rows.lock:
             for owner, topic, kind in sorted(self._rows.holds):
@@ -222,7 +224,7 @@ class MemoryHolds:
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """Places a hold. Returns False if one of this kind existed."""
+        """Places a hold. Returns False if a hold of this kind existed."""
         key = (environment, topic, kind)
         text, fact = (reason, None) if isinstance(reason, str) else (self._rows.english(reason), reason)
         with self._rows.lock:
@@ -248,7 +250,7 @@ class MemoryHolds:
             return True
 
     def renew(self, environment: str, topic: str) -> bool:
-        """Renews the BREAKER hold. Returns False if the topic has none."""
+        """Renews the BREAKER hold. Returns False if the topic has no such hold."""
         key = (environment, topic, HoldKind.BREAKER)
         with self._rows.lock:
             known = self._rows.holds.get(key)
@@ -257,7 +259,7 @@ class MemoryHolds:
             return known is not None
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """Lifts the hold. Returns False if there was none, or if it is younger than `calm_seconds`."""
+        """Lifts the hold. Returns False if there was no hold, or if the hold is younger than `calm_seconds`."""
         with self._rows.lock:
             known = self._rows.holds.get((environment, topic, kind))
             now_ms = self._rows.clock.now_ms()
@@ -266,7 +268,7 @@ class MemoryHolds:
             return self._rows.holds.pop((environment, topic, kind), None) is not None
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """Lifts these holds; lifts none if one of them has changed since it was seen."""
+        """Lifts these holds. If a hold has changed since it was seen, lifts no hold."""
         keys = [(environment, one.topic, one.kind) for one in held]
         with self._rows.lock:
             for key, one in zip(keys, held, strict=True):
@@ -310,7 +312,7 @@ class MemoryKnownBrokers:
     def note(
         self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
     ) -> frozenset[str]:
-        """Notes the brokers of the route, and returns all brokers that count."""
+        """Stores the brokers of the route, and returns all brokers that count as witnesses."""
         with self._rows.lock:
             now_ms = self._rows.clock.now_ms()
             known = self._rows.brokers.get((environment, topic), {})
@@ -332,7 +334,7 @@ class MemoryAnnouncementLedger:
             return self._rows.floors.get((subscription, offsets_field(queue.broker, queue.queue_id)))
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
-        """Keeps refused announcements, each once."""
+        """Keeps refused announcements. An announcement that is refused twice is kept once."""
         with self._rows.lock:
             for one in refused:
                 kept = replace(one, detail=bounded_text(one.detail), body=one.body[:QUARANTINE_BODY_BYTES])

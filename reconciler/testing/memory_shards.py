@@ -1,6 +1,6 @@
-"""Half sets, commit sets, rounds, leases and captures in memory, with the semantics of reconciler/shards.
+"""Half sets, commit sets, rounds, leases and captures in memory. They behave like those of reconciler/shards.
 
-Shared by threads; every call takes one lock, as Redis runs one command at a time.
+Thread-safe. Every call takes one lock, as Redis runs one command at a time.
 
 A key is announced, a round finds it pending, its consumption is recorded, and the next round has matched it:
 
@@ -68,15 +68,16 @@ class _Memory:
     pending: dict[str, int] = field(default_factory=dict)
     generation: int = 0
     offsets: dict[str, int] = field(default_factory=dict)
-    #: Queue -> what proves its offset.
+    #: Queue -> the proof of its offset.
     proofs: dict[str, KnownRecords] = field(default_factory=dict)
     epoch: str | None = None
-    #: at_ms of each round that still counts -> its offsets (with_round).
+    #: at_ms of each round that still counts -> the offsets of the round (with_round).
     covered: dict[int, Mapping[str, int]] = field(default_factory=dict)
-    #: at_ms of each of these rounds -> what proves its offsets.
+    #: at_ms of each of these rounds -> the proofs of the offsets of the round.
     covered_proofs: dict[int, Mapping[str, QueueProof]] = field(default_factory=dict)
     round_at_ms: int | None = None
-    #: Generation -> sets of the round, and (for more rounds) what is written about it. For the history.
+    #: Generation -> the sets of the round. The next dictionary has, for more rounds, the description of the round. The
+    #: history reads both.
     kept: dict[int, CapturedRound] = field(default_factory=dict)
     taken: dict[int, TakenRound] = field(default_factory=dict)
     #: Lease name -> (token, wall time of its end).
@@ -84,7 +85,7 @@ class _Memory:
 
 
 class MemoryShards:
-    """ShardMemory, RoundLeases, Sharers, HalfSets, CommitSets and RoundCapture over dictionaries.
+    """The ports ShardMemory, RoundLeases, Sharers, HalfSets, CommitSets and RoundCapture over dictionaries.
 
     `wipe` acts like a Redis that lost everything. `save` and `restore` act like a Redis that fell back to its last
     save.
@@ -104,10 +105,10 @@ class MemoryShards:
         self._history_generations = history_generations
         self._shards: dict[Shard, _Memory] = {}
         self._last_ms: dict[Shard, int] = {}
-        #: Environment -> token of a sharer -> its digest, time of its renewal, and length in ms.
+        #: Environment -> token of a sharer -> the sharer's digest, the time of its renewal, and the length in ms.
         self._sharers: dict[str, dict[str, tuple[str, int, int]]] = {}
         self._lock = threading.RLock()
-        #: True, if set by a test: the keys are spread as in a cluster.
+        #: A test sets this to True if the keys are spread as in a cluster.
         self.is_spread = False
 
     # ---- what a Redis may do to its memory
@@ -119,12 +120,12 @@ class MemoryShards:
             self._sharers.clear()
 
     def save(self) -> object:
-        """Returns what a save on disk would hold now."""
+        """Returns the contents that a save on disk would have."""
         with self._lock:
             return copy.deepcopy(self._shards)
 
     def restore(self, saved: object) -> None:
-        """Falls back to what was saved, and loses later writes."""
+        """Falls back to the saved contents, and loses later writes."""
         if not isinstance(saved, dict):
             raise TypeError("expected what save() returned")
         with self._lock:
@@ -162,7 +163,7 @@ class MemoryShards:
         record: QueueRecord | None = None,
         trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """Compares the offset, adds the keys and moves the offset, in one step."""
+        """Compares the offset, adds the keys and moves the offset. All this is one step."""
         with self._lock:
             memory, name = self._memory(shard), offsets_field(queue.broker, queue.queue_id)
             stored = memory.offsets.get(name)
@@ -197,7 +198,7 @@ class MemoryShards:
         }
 
     def release_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str) -> None:
-        """Gives the announcement lease up."""
+        """Releases the announcement lease."""
         self._release(shard, f"announcement/{queue.broker}", token)
 
     # ---- CommitSets
@@ -216,7 +217,7 @@ class MemoryShards:
         return self._take(shard, "round", token, lease_seconds)
 
     def release(self, shard: Shard, *, token: str) -> None:
-        """Gives the round lease up."""
+        """Releases the round lease."""
         self._release(shard, "round", token)
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
@@ -242,7 +243,7 @@ class MemoryShards:
     # ---- Sharers
 
     def enter(self, environment: str, *, token: str, digest: str, seconds: float) -> Collection[str]:
-        """Enters or renews the sharer, and returns the sharers with its digest."""
+        """Enters or renews the sharer. Returns the sharers that have the same digest."""
         now_ms, length_ms = self._clock.now_ms(), round(seconds * 1000)
         with self._lock:
             entries = self._sharers.setdefault(environment, {})
@@ -279,7 +280,7 @@ class MemoryShards:
         return found
 
     def begin_epoch(self, shard: Shard) -> str:
-        """Makes an epoch marker unless one exists."""
+        """Makes an epoch marker unless a marker exists."""
         with self._lock:
             memory = self._memory(shard)
             if memory.epoch is None:
@@ -364,7 +365,7 @@ class MemoryShards:
         return memory.covered_proofs.get(max(before), {}) if before else {}
 
     def _keep(self, shard: Shard, memory: _Memory, at_ms: int, late: set[str]) -> None:
-        """Keeps what the round moved, for captures."""
+        """Keeps the keys that the round moved, for captures."""
         if not self._history_generations:
             memory.kept, memory.taken = {}, {}
             return
@@ -427,7 +428,7 @@ class MemoryShards:
     def due(
         self, shard: Shard, *, first_seen_until_ms: int, limit: int, after: PendingKey | None = None
     ) -> list[PendingKey]:
-        """Returns a page of pending keys, oldest first."""
+        """Returns a page of pending keys, beginning with the oldest key."""
         with self._lock:
             memory = self._memory(shard)
             found = [(at, member_of(key), key) for key, at in memory.pending.items() if at <= first_seen_until_ms]
@@ -496,7 +497,7 @@ class MemoryShards:
             return None
         if holder == token:
             return True
-        # As in Redis (lease_values.py): a living holder would have renewed the lease.
+        # The rule is that of Redis (lease_values.py): a living holder would have renewed the lease.
         is_over = self._standstill.seconds((shard, name), (holder, until_ms)) >= lease_seconds
         return None if is_over else False
 
@@ -514,18 +515,18 @@ class MemoryShards:
                 del leases[name]
 
 
-#: at_ms of a round -> "<broker>/<queue>" -> next offset of the unique-key topic.
+#: at_ms of a round -> "<broker>/<queue>" -> the next offset in the unique-key topic.
 Covered = Mapping[int, Mapping[str, int]]
 
 
 def with_round(
     covered: Covered, *, at_ms: int, offsets: Mapping[str, int], oldest_pending_ms: int | None
 ) -> tuple[dict[int, Mapping[str, int]], Mapping[str, int]]:
-    """Computes which rounds' offsets to keep, and the floor: the offsets of the newest round before the oldest pending
-    key. Pure.
+    """Computes the rounds whose offsets are kept, and the floor. The floor has the offsets of the newest round before
+    the oldest pending key. The function is pure.
 
-    The script of the round (reconciler/shards/round.lua) does the same in Redis and says why. A contract test compares
-    both.
+    The script of the round (reconciler/shards/round.lua) computes the same in Redis, and explains the reasons. A
+    contract test compares both results.
     """
     times = sorted({*covered, at_ms})
     before = [time for time in times if oldest_pending_ms is None or time < oldest_pending_ms]
@@ -538,7 +539,7 @@ def with_round(
 
 
 class MemoryCommitSink:
-    """CommitSink of the recorder: writes to the commit sets in memory, with the kit's number of shards."""
+    """The CommitSink of the recorder. It writes to the commit sets in memory, with the kit's number of shards."""
 
     def __init__(self, shards: MemoryShards) -> None:
         self._shards = shards

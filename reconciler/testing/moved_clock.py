@@ -1,6 +1,7 @@
-"""Clocks of the test kit: the machine's time plus the moves of a test. SQLite's own time follows them.
+"""Clocks of the test kit. They show the machine's time plus the moves of a test. SQLite's own time follows these
+clocks.
 
-Each kind of host has its own clock, so that a test can step one alone. `advance` moves all of them together without
+Each kind of host has its own clock, so a test can move a single clock. `advance` moves all clocks together without
 waiting.
 """
 
@@ -17,14 +18,14 @@ from sqlalchemy.pool import Pool
 
 from reconciler.clock import SystemClock
 
-#: Owner of a clock: brokers, databases, Redis, or the hosts of the reconciler's and the service's processes.
+#: The kinds of hosts. Each kind has its own clock.
 Host = Literal["broker", "database", "redis", "reconciler", "service"]
 _UNIX_EPOCH_JULIAN = 2440587.5
 _DAY_MS = 86_400_000.0
 
 
 class MovedClocks:
-    """Moves of the clocks of one world. Shared by threads."""
+    """The moves of all clocks of one test. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,11 +54,12 @@ class MovedClocks:
 
 
 class MovedClock(SystemClock):
-    """The clock of one kind of host. Sleeping advances every clock; waiting for an event takes real time."""
+    """The clock of one kind of host. Sleeping advances every clock. Waiting for an event takes real time."""
 
     def __init__(self, clocks: MovedClocks, host: Host, *, moves_intervals: bool = True) -> None:
-        """`moves_intervals`: False for a part that waits for answers of other threads, because no test can hurry these.
-        Its intervals are the machine's, so no request runs out of time when a test moves the clock."""
+        """`moves_intervals` is False for a part that waits for answers of other threads, because no test can hurry
+        these threads. Such a part measures intervals by the machine's clock, so no request times out when a test moves
+        the clock."""
         self._clocks = clocks
         self._host: Host = host
         self._moves_intervals = moves_intervals
@@ -67,7 +69,7 @@ class MovedClock(SystemClock):
         return super().now_ms() + round(self._clocks.wall_seconds(self._host) * 1000)
 
     def monotonic_seconds(self) -> float:
-        """Returns the machine's monotonic time, plus the advances if intervals move."""
+        """Returns the machine's monotonic time. If intervals move, the advances are added."""
         return super().monotonic_seconds() + (self._clocks.moved_seconds() if self._moves_intervals else 0.0)
 
     def sleep(self, seconds: float) -> None:
@@ -76,9 +78,10 @@ class MovedClock(SystemClock):
 
 
 class SqliteTime:
-    """Makes `julianday('now')` of SQLAlchemy's SQLite connections return the time of a clock while it is entered.
+    """While entered, makes `julianday('now')` return the time of a clock on SQLAlchemy's SQLite connections.
 
-    The product asks SQLite for the time only in this way. A connection made by hand keeps the machine's time.
+    The product asks SQLite for the time only by `julianday('now')`. A connection that is made by hand keeps the
+    machine's time.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:

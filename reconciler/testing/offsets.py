@@ -1,4 +1,4 @@
-"""Progress of consumer groups in the queues of a test's broker. Called in the broker's loop."""
+"""Progress of consumer groups in the queues of a test's broker. These functions run in the broker's loop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def written_queues(broker: BrokerServices, topic: str) -> set[int]:
 def progress(
     broker: BrokerServices, group: str, topics: Sequence[str], done: Mapping[tuple[str, int], int | None]
 ) -> tuple[bool, bool]:
-    """Tells apart two kinds of progress: (stored, done). Each is True if the group has passed all messages of its
-    queues and its retry topic, by the broker's offsets or by those in `done`. Both are True for a group without
-    members."""
+    """Returns two values, (stored, done). A value is True if the group has passed all messages of its queues and its
+    retry topic. `stored` goes by the broker's offsets, and `done` goes by the offsets in the argument `done`. Both
+    values are True for a group without members."""
     is_stored = is_done = True
     for topic in (*topics, retry_topic(group)) if members_of(broker, group) else ():
         config = broker.state.topics.get(topic)

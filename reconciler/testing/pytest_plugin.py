@@ -1,7 +1,7 @@
-"""The pytest plug-in `checkback`: fixtures for tests of services that send or receive.
+"""The pytest plug-in `checkback` has fixtures for tests of services that send or receive.
 
-Every run of pytest loads it where the package is installed. At import it needs only pytest and the standard library; it
-loads the rest when a fixture is used.
+If the package is installed, every run of pytest loads this plug-in. Its import needs only pytest and the standard
+library. Everything else is loaded when a fixture is used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def checkback_url(tmp_path: Path) -> str:
-    """The URL of the database of outboxes and inboxes: a SQLite file. Define a fixture of this name for another one."""
+    """The URL of the database of outboxes and inboxes, which is a SQLite file. For another database, define a fixture
+    of this name."""
     return f"sqlite:///{tmp_path / 'checkback.db'}"
 
 

@@ -1,4 +1,5 @@
-"""Progress of each commit: rows of outboxes and inboxes, and the step that a commit without effect has reached."""
+"""Finds out how far each commit has come. It reads outboxes and inboxes, and names the step that a commit without
+effect has reached."""
 
 from __future__ import annotations
 
@@ -40,11 +41,12 @@ class LackingEffect:
     """A commit without effect in a group that takes it."""
 
     topic: str
-    #: Empty if no group receives the topic in this test and the message has not reached the topic.
+    #: The group that lacks the effect. Empty: no group receives the topic in this test, and the message has not reached
+    #: the topic.
     group: str
     unique_key: str
     business_id: str
-    #: How far the message has come, and what it waits for.
+    #: The step that the message has reached, and the event that it waits for.
     step: str
 
     def __str__(self) -> str:
@@ -53,7 +55,7 @@ class LackingEffect:
 
 
 def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) -> list[CommittedRow]:
-    """Reads the committed rows of the producer groups, oldest first per group."""
+    """Returns the committed rows of the producer groups. The rows of each group begin with the oldest row."""
     columns = (outbox.c.topic, outbox.c.unique_key, outbox.c.business_id, outbox.c.tag, outbox.c.state)
     found = []
     for sending in sendings:
@@ -70,7 +72,7 @@ def commits_of(engines: Mapping[str, sa.Engine], sendings: Iterable[Sending]) ->
 
 
 def effects_of(engines: Mapping[str, sa.Engine], receivings: Iterable[Receiving]) -> set[tuple[str, str]]:
-    """Reads (group, unique key) of each whole effect."""
+    """Returns (group, unique key) of each complete inbox row."""
     found: set[tuple[str, str]] = set()
     for url, group in {(receiving.url, receiving.group) for receiving in receivings}:
         query = sa.select(inbox.c.unique_key).where(inbox.c.consumer_group == group, inbox.c.incomplete.is_(None))

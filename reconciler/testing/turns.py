@@ -1,4 +1,5 @@
-"""Waits of the test kit: for other threads in real time, otherwise until turns change nothing any more."""
+"""Waits of the test kit. It waits for other threads in real time. For everything else, it runs turns until nothing
+changes any more."""
 
 from __future__ import annotations
 
@@ -8,18 +9,18 @@ from typing import Generic, TypeVar
 from reconciler.clock import SystemClock
 from reconciler.errors import UsageError
 
-#: Limit for consumers, whose threads may run late.
+#: The longest wait for consumers, whose threads may run late.
 WAIT_SECONDS = 30.0
-#: Limit for producers that the broker has asked.
+#: The longest wait for producers that the broker has asked.
 ANSWER_SECONDS = 20.0
 _PAUSE_SECONDS = 0.002
-#: How far the clock moves between turns. Each turn that changed nothing doubles it.
+#: Seconds by which the clock moves between turns. Each turn that changes nothing doubles the step.
 TURN_SECONDS = 30.0
-#: Limit of turns in a row without a change. They move the clock by half an hour together.
+#: The most turns in a row without a change. Together they move the clock by half an hour.
 QUIET_TURNS_MAX = 6
 TURNS_MAX = 60
-#: Where a database server sets the time: real time between turns, the number of turns without a change, and of all
-#: turns.
+#: The values for a database server, which sets the time: real seconds between turns, the most turns without a change,
+#: and the most turns in all.
 REAL_TURN_SECONDS = 0.1
 REAL_QUIET_TURNS_MAX = 20
 REAL_TURNS_MAX = 600
@@ -39,15 +40,16 @@ class Turns(Generic[Seen]):
         is_moved: bool,
         advance: Callable[[float], None],
     ) -> None:
-        """`look` returns all that a turn may change, as one value. `waits` returns True while something is due at a
-        later real time. `is_moved`: the test moves the time, by `advance`."""
+        """`look` returns everything that a turn may change, as one value. `waits` returns True while something is due
+        at a later real time. `is_moved` says that the test moves the time by `advance`."""
         self._look = look
         self._waits = waits
         self._is_moved = is_moved
         self._advance = advance
 
     def until(self, turn: Callable[[], None], is_at_rest: Callable[[Seen], bool]) -> bool:
-        """Returns True if all is at rest, False if turns changed nothing any more before that."""
+        """Returns True once everything is at rest. Returns False if turns change nothing any more, but not everything
+        is at rest."""
         quiet, before = 0, None
         quiet_max = QUIET_TURNS_MAX if self._is_moved else REAL_QUIET_TURNS_MAX
         for _ in range(TURNS_MAX if self._is_moved else REAL_TURNS_MAX):
@@ -68,13 +70,14 @@ class Turns(Generic[Seen]):
 
 
 def wait_for(is_done: Callable[[], bool], what_if_not: str) -> None:
-    """Waits in real time. Raises UsageError at the end of the wait."""
+    """Waits in real time until `is_done` returns True. Raises UsageError if the wait takes too long."""
     if not _is_done_within(WAIT_SECONDS, is_done):
         raise UsageError(f"{what_if_not} within {WAIT_SECONDS:g} s: does its handler wait for something?")
 
 
 def wait_for_answers(are_there: Callable[[], bool]) -> None:
-    """Waits in real time for producers that were asked, but not for ever, because a dying one never answers."""
+    """Waits in real time for producers that were asked. The wait has a limit, because a dying producer never
+    answers."""
     _is_done_within(ANSWER_SECONDS, are_there)
 
 
