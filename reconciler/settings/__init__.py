@@ -1,1 +1,1 @@
-"""The settings of the reconciler: typed values, and the file and environment that they are read from."""
+"""The settings of the reconciler, as typed values that are read from a file and the environment."""

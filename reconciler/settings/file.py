@@ -1,12 +1,13 @@
-"""Reads the settings: flag > environment > file > default; every problem is reported at once.
+"""Reads the settings. A flag goes before a variable, a variable before the file, and the file before a default. Every
+problem is reported at once.
 
-A variable overrides one setting, with ``RECONCILER_`` before its name and ``__`` for nesting
-(``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value; a secret's is read again
-(secret_settings.py).
-``RECONCILER_CONFIG`` names the settings file. An unknown setting or variable is an error.
+A variable overrides one setting. Its name is ``RECONCILER_`` and the setting's name, with ``__`` for nesting
+(``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value. The file of a secret is
+read again later (secret_settings.py). ``RECONCILER_CONFIG`` names the settings file. An unknown setting or variable is
+an error.
 
-Two steps: `read_document` parses file, variables and secrets into plain data, and knows no setting;
-`load_settings` makes typed settings of it. pydantic is loaded by the second step only.
+Reading has two steps. `read_document` parses file, variables and secrets into plain data, and knows no setting.
+`load_settings` makes typed settings of the plain data. Only the second step loads pydantic.
 """
 
 from __future__ import annotations
@@ -32,34 +33,34 @@ if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
 
 ENVIRONMENT_PREFIX = "RECONCILER_"
-#: Below these, names are business topics: capitals matter, and _FILE at their end has no meaning.
+#: Tables whose names are business topics. In these names, capitals matter, and _FILE at the end has no meaning.
 NAMES_TOPICS = frozenset({("unique_key_topic", "topics"), ("repairs", "topics")})
-#: Settings that are file names: here _FILE is a part of the name.
+#: Settings that are file names. Here, _FILE is a part of the setting's name.
 NAMES_FILES = frozenset({"ca_file", "certificate_file", "key_file", "users_file"})
-#: Variables with our prefix that are not settings.
+#: Variables that have our prefix but are not settings.
 NOT_SETTINGS = frozenset({"RECONCILER_CONFIG", "RECONCILER_DB_URL"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsDocument:
-    """The settings as plain data, before any of them has a meaning."""
+    """The settings as plain data, before they are validated."""
 
     #: The file's name, or "environment".
     origin: str
-    #: Values as in TOML; a variable's value is a text, or a list or table that was parsed.
+    #: Values as in TOML. A variable's value is a text, or a list or table that was parsed from the text.
     values: dict[str, Any] = field(repr=False)
-    #: Path of a setting -> the variable that it comes from; all others come from the file.
+    #: Path of a setting -> the variable that gives its value. All other settings come from the file.
     variables: Mapping[tuple[str, ...], str]
-    #: Variables and secrets that cannot be used, one line for each with the remedy.
+    #: Variables and secrets that cannot be used. Each has one line with the remedy.
     problems: list[str]
     #: Paths of unreadable secrets, which are left out of the values.
     unread: frozenset[tuple[str, ...]] = frozenset()
 
 
 def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocument:
-    """Reads the file, if any, the variables, and the files that variables name.
+    """Reads the file if there is one, the variables, and the files that variables name.
 
-    Raises ConfigurationError for a file that cannot be read.
+    Raises ConfigurationError if the file cannot be read.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -69,7 +70,7 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-        except (ValueError, RecursionError) as error:  # also for thousands of digits or nested brackets
+        except (ValueError, RecursionError) as error:  # thousands of digits or nested brackets raise this, too
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error
     variables, problems = _apply_environment(values, environ)
     unread = list(read_secrets(values, variables))
@@ -85,7 +86,8 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
 def load_settings(
     path: Path | None, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Reads the file (if any), the environment and the flags; raises ConfigurationError with all problems at once."""
+    """Reads the file if there is one, the environment and the flags. Raises ConfigurationError with all problems at
+    once."""
     from pydantic import ValidationError  # slow to load
 
     from reconciler.settings.schema import Settings
@@ -110,8 +112,8 @@ def load_settings(
 
 
 def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationError) -> list[str]:
-    """Returns contradictions between settings that are valid by themselves, so that one run reports them together with
-    invalid ones."""
+    """Returns the contradictions between settings that are valid by themselves. So one run reports contradictions and
+    invalid settings together."""
     from reconciler.settings.schema import Settings
 
     wrong = [detail["loc"] for detail in first.errors() if detail["loc"]]
@@ -132,7 +134,7 @@ def _contradictions_of_the_rest(document: Mapping[str, Any], first: ValidationEr
 
 
 def _follows_from(unread: frozenset[tuple[str, ...]], location: Sequence[int | str]) -> bool:
-    """Returns True if a problem at this place may only exist because a secret there could not be read."""
+    """Returns True if the problem may exist only because a secret at its place could not be read."""
     path = tuple(map(str, location))
     return any(path in (secret, secret[:-1]) for secret in unread)
 
@@ -142,8 +144,8 @@ def _holds(place: Any, part: int | str) -> bool:
 
 
 def _variable(detail: Any, variables: Mapping[tuple[str, ...], str]) -> str:
-    """Returns the variable with the wrong value or unknown name, as the beginning of the line; empty: the file has
-    it."""
+    """Returns the variable with the wrong value or unknown name, as the beginning of the line. Returns an empty text if
+    the file has the value."""
     path = tuple(map(str, detail["loc"]))
     for end in range(len(path), 0, -1):
         if path[:end] in variables:
@@ -153,7 +155,7 @@ def _variable(detail: Any, variables: Mapping[tuple[str, ...], str]) -> str:
 
 
 def describe(detail: Any) -> list[str]:
-    """Returns one line per problem: field = value: what is expected."""
+    """Returns one line per problem, which names the field, its value and the expected value."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{_shown_name(part)}" for part in detail["loc"])
     location = "".join(parts).lstrip(".")
     if not location:
@@ -167,16 +169,17 @@ def describe(detail: Any) -> list[str]:
 
 
 def _shown_name(name: str) -> str:
-    """Returns a setting's name; a URL that was written in its place is hidden."""
+    """Returns a setting's name. Hides a URL that was written in the place of a name."""
     return HIDDEN if "://" in name or "@" in name else name
 
 
 def _shown(location: str, value: object) -> str:
-    """Returns a value, unless it could be or contain a secret, because these lines end up in logs."""
+    """Returns a value as it may be shown. A value that could contain a secret is hidden, because these lines end up in
+    logs."""
     if isinstance(value, (dict, list)):
         return "a table" if isinstance(value, dict) else "a list"
     name = location.rpartition(".")[2].lower()
-    # For a database's URL it is known which parts may be shown; a receiver's URL is a token as a whole.
+    # The parts of a database's URL that may be shown are known. A receiver's URL as a whole is a token.
     if "url" in name and not location.startswith("notifiers["):
         return shown_url(value)
     return HIDDEN if any(word in name for word in ("secret", "password", "token", "url")) else shown_value(value)
@@ -185,9 +188,9 @@ def _shown(location: str, value: object) -> str:
 def _apply_environment(
     document: dict[str, Any], environ: Mapping[str, str]
 ) -> tuple[dict[tuple[str, ...], str], list[str]]:
-    """Writes RECONCILER_ variables into the document; returns the variable of each setting, and the problems.
+    """Writes RECONCILER_ variables into the document. Returns the variable of each setting, and the problems.
 
-    Unknown names are found by validation.
+    Unknown names pass here. The validation finds them.
     """
     variables: dict[tuple[str, ...], str] = {}
     problems: list[str] = []
@@ -215,7 +218,8 @@ def _apply_environment(
                 )
                 continue
         secret = secret_at(tuple(path))
-        # A variable overrides the file, whatever source of the secret the file has; two variables are two sources.
+        # A variable overrides the file, whatever source of the secret the file names. Two variables of one secret count
+        # as two sources.
         replaced = secret[0][-1] if secret is not None and secret[0] not in variables else None
         problem = _set(document, path, _parsed(value), replaced)
         if problem:
@@ -228,7 +232,7 @@ def _apply_environment(
 
 
 def _parsed(value: str) -> Any:
-    # Lists and tables are written as JSON or TOML; any other value is a text that validation converts.
+    # Lists and tables are written as JSON or TOML. Any other value is a text that the validation converts.
     if not value.startswith(("[", "{")):
         return value
     for parse in (json.loads, lambda text: tomllib.loads(f"value = {text}")["value"]):
@@ -265,8 +269,8 @@ def _merge(document: dict[str, Any], overrides: Mapping[str, Any]) -> None:
 
 
 def settings_path(flag: Path | None, environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the place of the settings: --config, RECONCILER_CONFIG, $CONFIGURATION_DIRECTORY, /etc/reconciler; None:
-    no place has any."""
+    """Returns the path of the settings file. The places are, in this order: --config, RECONCILER_CONFIG,
+    $CONFIGURATION_DIRECTORY, /etc/reconciler. Returns None if no place has settings."""
     if flag is not None:
         return flag
     if environ.get("RECONCILER_CONFIG"):

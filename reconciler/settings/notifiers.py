@@ -1,4 +1,4 @@
-"""`[[notifiers]]`: the receivers that are told when something needs a person, and by which way."""
+"""`[[notifiers]]`: the receivers of notices, which say that something needs a person, and the way to each receiver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reconciler.settings.types import MASKED, LinkUrl, SecretValues, Section, no
 
 
 class NotifierKind(StrEnum):
-    """What a notifier sends to."""
+    """The kind of receiver to which a notifier sends."""
 
     WEBHOOK = "webhook"
     DINGTALK = "dingtalk"
@@ -55,7 +55,7 @@ def _zone(value: str) -> str:
     return value
 
 
-#: RFC 5321, 4.1.2, without quoted names: one address without a display name.
+#: One address without a display name, as in RFC 5321, 4.1.2, but without quoted names.
 MailAddress = Annotated[
     str,
     Field(max_length=254, pattern=r"^[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?$"),
@@ -66,7 +66,7 @@ ReceiverUrl = Annotated[SecretText, PlainValidator(_receiver_url), *MASKED]
 
 
 class NotifierSettings(Section):
-    """One receiver of notices, or of a dead man's ping."""
+    """One receiver of notices, or of the dead man's ping."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,64}$")] = Field(
         description="Name of the notifier, in logs, metrics and the ledger. Another name begins from nothing."
@@ -120,7 +120,7 @@ _OF_MESSAGES = frozenset(
     {"console_url", "notices", "business_ids", "interval_minutes", "reminder_hours", "patience_minutes"}
 )
 _OF_TEXTS = _OF_MESSAGES | {"language", "zone"}
-#: Fields that only some kinds have.
+#: Fields that only some kinds of receivers have.
 _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {
     NotifierKind.WEBHOOK: _OF_MESSAGES | {"secret"},
     NotifierKind.DINGTALK: _OF_TEXTS | {"secret"},
@@ -133,7 +133,7 @@ _OWN_FIELDS: Mapping[NotifierKind, frozenset[str]] = {
 
 
 def notifier_problems(notifiers: Sequence[NotifierSettings]) -> Iterator[str]:
-    """Yields fields that do not fit together; each line contains field, value and remedy."""
+    """Yields one line for each field that contradicts another field. The line contains field, value and remedy."""
     names: set[str] = set()
     for number, one in enumerate(notifiers):
         where = f"notifiers[{number}]"

@@ -1,4 +1,4 @@
-"""The reconciler's settings as typed values; file.py reads them, config/reconciler.toml explains them."""
+"""The reconciler's settings as typed values. file.py reads the settings, and config/reconciler.toml explains them."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from reconciler.settings.types import (
 )
 from reconciler.settings.web import WebSettings, web_problems
 
-#: A tombstone is kept so much longer than brokers keep its half.
+#: Days for which a tombstone is kept after brokers have deleted its half.
 TOMBSTONE_MARGIN_DAYS = 8
 #: The brokers' default retention of 72 hours, plus the margin.
 SWEEP_KEEP_DAYS_MIN = 11
 
-#: An inbox row must be kept so much longer than its half can be repaired.
+#: Days for which an inbox row must be kept after its message can no longer be repaired.
 INBOX_MARGIN_DAYS = 7
 
 Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
@@ -72,7 +72,7 @@ class AclSettings(Section):
 
 
 class TlsSection(Section):
-    """How connections to name servers and brokers are encrypted."""
+    """Encryption of the connections to name servers and brokers."""
 
     enabled: bool = Field(default=False, description="True: TLS on every connection to name servers and brokers.")
     ca_file: Annotated[str, Field(min_length=1)] | None = Field(
@@ -124,19 +124,19 @@ class UniqueKeyTopicSettings(Section):
 
     @property
     def signature_key(self) -> Callable[[], Sequence[bytes]] | None:
-        """Returns the present signing keys, for each message; None: messages are not signed."""
+        """Returns a function that gives the present signing keys. Returns None if messages are not signed."""
         listed = self.signature_secret
         if listed is None:
             return None
         return lambda: [one.encode() for secret in listed for one in signature_secrets(secret)]
 
     def name_for(self, topic: str) -> str:
-        """The unique-key topic of a business topic."""
+        """Returns the unique-key topic of a business topic."""
         return self.topics.get(topic, self.name)
 
 
 class RedisSettings(Section):
-    """The Redis that has the sets."""
+    """The Redis that keeps half sets, commit sets and pending keys."""
 
     url: RedisUrl = Field(description="redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// URL.")
     accept_unverified: bool = Field(
@@ -182,12 +182,12 @@ class ProducerSettings(Section):
 
     @property
     def outbox_urls(self) -> tuple[SecretText, ...]:
-        """All databases of its outbox; empty: no outbox can be read."""
+        """All databases of the group's outbox. Empty: no outbox can be read."""
         return tuple(self.outbox_url or ())
 
 
 class SubscriptionSettings(Section):
-    """One consumer group's view of one topic: the unit that is reconciled."""
+    """A subscription: one topic as one consumer group takes it. Each subscription is reconciled by itself."""
 
     topic: TopicName = Field(description="Business topic.")
     group: GroupName = Field(description="Consumer group.")
@@ -229,33 +229,34 @@ class SubscriptionSettings(Section):
 
     @property
     def reads_halves(self) -> bool:
-        """True if the half messages are its announcements."""
+        """True if half messages serve as the subscription's announcements."""
         return self.announcements == "half_topic"
 
     @property
     def takes_sends_by_query(self) -> bool:
-        """True if a message that a commit query proves lost may be sent to it."""
+        """True if the group may get a message that a commit query proves lost."""
         return self.reads_halves and self.consumers_are_idempotent
 
     @property
     def inbox_urls(self) -> tuple[SecretText, ...]:
-        """All databases of its inbox; empty: effects cannot be read."""
+        """All databases of the group's inbox. Empty: effects cannot be read."""
         return tuple(self.inbox_url or ())
 
     @property
     def since_ms(self) -> int | None:
-        """Milliseconds UTC; 0: it answers for every message; None: as the ledger says."""
+        """Time from which the subscription covers messages, in milliseconds UTC. 0: it covers every message. None: the
+        ledger says the time."""
         if self.since is None:
             return None
         return 0 if self.since == EVERYTHING else read_since_ms(self.since)
 
     @property
     def tag_set(self) -> frozenset[str] | None:
-        """The tags that the group takes; None: all."""
+        """The tags that the group takes. None: the group takes every tag."""
         return split_tags(self.tags)
 
 
-#: Shown for a file with this setting, because releases up to 0.2.0 wrote it into their example.
+#: Remark on a file that has this setting. The example file of releases up to 0.2.0 has it.
 MODE_NOT_NEEDED = 'rounds.mode = "full" is not needed: it is the only mode, and the next release refuses it; remove it'
 
 
@@ -332,7 +333,7 @@ class RepairSettings(Section):
     claim_lease_seconds: Seconds = Field(default=defaults.CLAIM_LEASE_SECONDS, description="Lease of a claimed repair.")
 
     def is_enabled_for(self, topic: str) -> bool:
-        """Returns False if the topic is in shadow mode."""
+        """Returns True if lost messages of the topic are repaired. Returns False if the topic is in shadow mode."""
         return self.topics.get(topic, self.enabled)
 
 
@@ -367,7 +368,7 @@ class SweepSettings(Section):
 
 
 class HistorySettings(Section):
-    """What the audit reads: Parquet files of everything the reconciler did."""
+    """The history: Parquet files of everything that the reconciler did. The audit reads them."""
 
     path: Folder | None = Field(
         default=None, description="Folder of the history, on a file system with hard links; unset: none is written."
@@ -414,8 +415,7 @@ class Settings(Section):
     logging: LoggingSettings = LoggingSettings()
 
     def may_send_by_query(self, topic: str) -> bool:
-        """Returns True if messages that a commit query proves lost may be sent, because every group of the topic allows
-        it."""
+        """Returns True if every group of the topic allows that messages are sent which a commit query proves lost."""
         of_topic = [one for one in self.subscriptions if one.topic == topic]
         return bool(of_topic) and all(one.takes_sends_by_query for one in of_topic)
 
@@ -428,7 +428,8 @@ class Settings(Section):
 
 
 def contradictions(settings: Settings) -> list[str]:
-    """Returns values that are valid alone but contradict each other; each line contains fields, values and remedy."""
+    """Returns one line for each contradiction between values that are valid by themselves. The line contains fields,
+    values and remedy."""
     problems: list[str] = []
     produced = {topic for producer in settings.producers for topic in producer.topics}
     named: dict[str, Iterable[str]] = {
@@ -491,8 +492,8 @@ def contradictions(settings: Settings) -> list[str]:
 
 
 def _check_topics(settings: Settings, produced: Set[str]) -> list[str]:
-    """Checks that each kind of message has topics of its own: probes, announcements and business messages must not
-    mix."""
+    """Checks that each kind of message has topics of its own, because probes, announcements and business messages must
+    not mix."""
     announced = settings.unique_key_topic
     fields = {"rocketmq.probe_topic": settings.rocketmq.probe_topic, "unique_key_topic.name": announced.name}
     fields |= {f"unique_key_topic.topics.{topic}": name for topic, name in announced.topics.items()}
@@ -541,8 +542,8 @@ def _check_answerers(producers: Sequence[ProducerSettings]) -> list[str]:
 
 
 def _check_queries(settings: Settings) -> list[str]:
-    """Checks that a commit query is the only proof of its topic's commits, and sends only where the settings allow
-    it."""
+    """Checks that a commit query is the only proof of its topic's commits, and that messages are sent by it only where
+    the settings allow this."""
     problems: list[str] = []
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
@@ -575,8 +576,8 @@ def _check_queries(settings: Settings) -> list[str]:
 
 
 def _check_halves(settings: Settings) -> list[str]:
-    """Checks half topics: a half proves no commit, and an outbox without its row disproves none, so a query must answer
-    for each."""
+    """Checks that a commit query answers for each half topic. A half proves no commit, and an outbox without a row for
+    the half disproves none."""
     return [
         f'subscriptions[{number}].announcements = "half_topic": a half proves no commit, and producers[{place}], which '
         f"sends {s.topic}, has no commit_queries that tell which half was committed; set them"

@@ -1,7 +1,7 @@
-"""Settings that are secrets: each may be given as a value, by a file (`..._file`) or by a command (`..._command`).
+"""Settings that are secrets. Each secret may be given as a value, by a file (`..._file`) or by a command
+(`..._command`).
 
-`SECRET_NAMES` is the list. Whatever handles secrets reads that list: the rules of what may be shown, the pages, the
-tests.
+`SECRET_NAMES` is the list of all secrets. The rules of what may be shown, the pages and the tests read this list.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.contract.secret_sources import (
 from reconciler.contract.urls import HIDDEN, shown_value
 from reconciler.errors import InvalidValue
 
-#: The path of each secret; `[]` stands for every section of a list.
+#: The path of each secret. `[]` stands for every section of a list.
 SECRET_NAMES = (
     "redis.url",
     "ledger.url",
@@ -36,7 +36,7 @@ SECRET_NAMES = (
     "notifiers[].url",
     "notifiers[].secret",
 )
-#: Secrets that may be lists.
+#: Secrets that may be lists of secrets.
 _LISTS = frozenset({"outbox_url", "inbox_url"})
 _SOURCES: tuple[Literal["_file", "_command"], ...] = ("_file", "_command")
 
@@ -44,7 +44,7 @@ Place = tuple[str, ...]
 
 
 def secret_at(path: Place) -> tuple[Place, str] | None:
-    """Returns the path of the secret that a path belongs to, and the ending of its name: nothing, `_file` or
+    """Returns the path of the secret to which a path belongs, and the ending of the name: nothing, `_file` or
     `_command`."""
     for source in ("", *_SOURCES):
         if path and path[-1].endswith(source):
@@ -55,16 +55,16 @@ def secret_at(path: Place) -> tuple[Place, str] | None:
 
 
 def forget_other_sources(section: dict[str, Any], name: str) -> None:
-    """Removes the file's other sources of a secret, because a variable overrides them."""
+    """Removes the sources of a secret that the file names, because a variable overrides these sources."""
     for source in ("", *_SOURCES):
         section.pop(f"{name}{source}", None)
 
 
 def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> Iterator[tuple[Place, str]]:
-    """Replaces every `..._file` and `..._command` by a SecretText. Yields path and problem of each one that cannot be
-    used, which is left out.
+    """Replaces every `..._file` and `..._command` by a SecretText. Leaves out sources that cannot be used, and yields
+    the path and the problem of each.
 
-    `variables`: path of a setting -> the variable that it comes from.
+    `variables` maps the path of a setting to the variable that gives its value.
     """
     for path in SECRET_NAMES:
         for where, section in _sections(document, path.split(".")[:-1], ()):
@@ -101,7 +101,7 @@ def _read_one(section: dict[str, Any], path: Place, variables: Mapping[Place, st
     value = section.pop(asked[0])
     is_file = asked[0].endswith("_file")
     called = variables.get((*path[:-1], asked[0])) or _shown((*path[:-1], asked[0]))
-    # a placeholder, so that no second problem is reported; with problems, nothing starts
+    # A placeholder, so that no second problem is reported. With problems, no process starts.
     section[name] = SecretText("?")
     try:
         values = value if is_file and isinstance(value, list) and name in _LISTS else [value]
@@ -133,5 +133,5 @@ def _shown(path: Place) -> str:
 
 
 def shown_file(value: str) -> str:
-    """Returns a file name for people; hidden if it may be the secret itself, written by mistake."""
+    """Returns a file name for people. Hides the name if it may be the secret, written there by mistake."""
     return shown_value(value) if "://" in value or value.startswith(("/", "./", "../")) else HIDDEN

@@ -1,4 +1,4 @@
-"""Types of single settings: each refusal says what is expected instead."""
+"""Types of single settings. If a type refuses a value, its message says what is expected instead."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from reconciler.contract.secret import HIDDEN_SECRET, SecretText
 from reconciler.contract.urls import read_address, read_database_url, read_redis_url
 from reconciler.errors import InvalidValue
 
-# org.apache.rocketmq.common.topic.TopicValidator and client.Validators: %, |, a-z, A-Z, 0-9, _ and -.
+# org.apache.rocketmq.common.topic.TopicValidator and client.Validators allow %, |, a-z, A-Z, 0-9, _ and -.
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,160}")
 
 
-#: A value of `subscriptions.since`: the group answers for every message.
+#: A value of `subscriptions.since`: the subscription covers every message.
 EVERYTHING = "everything"
 
 
 class Section(BaseModel):
-    """Every section refuses unknown names and cannot be changed after it was read."""
+    """The base class of all sections. A section refuses unknown names, and cannot be changed after it was read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=False)
 
@@ -70,7 +70,7 @@ def _group(value: str) -> str:
 
 
 def require_group(what: str, value: str) -> str:
-    """Returns a group's name as a person typed it; raises InvalidValue."""
+    """Returns the group's name that a person typed. Raises InvalidValue if it is not a valid name."""
     try:
         return _group(value)
     except ValueError as error:
@@ -90,7 +90,7 @@ def _folder(value: str) -> str:
 
 
 def plain_secret(value: Any) -> SecretText:
-    """Returns a secret that was given in any form. Raises ValueError."""
+    """Returns a secret that was given in any form. Raises ValueError for a value that is not a secret."""
     if isinstance(value, str):
         value = SecretText(value)
     if not isinstance(value, SecretText):
@@ -120,7 +120,7 @@ def no_duplicates(value: Any) -> Any:
 
 
 def _one_or_several(value: Any, several: ValidatorFunctionWrapHandler) -> Any:
-    """Makes a list of a single secret; problems then name the setting without a position in a list."""
+    """Makes a list of a single secret. Problems then name the setting without a position in a list."""
     if isinstance(value, str | SecretText):
         return [plain_secret(value)]
     return several(value)
@@ -136,14 +136,14 @@ def _one_or_several_urls(value: Any, several: ValidatorFunctionWrapHandler) -> A
 
 
 def split_tags(expression: str) -> frozenset[str] | None:
-    """Returns the tags of 'a || b'; None for '*' or an empty text (FilterAPI.buildSubscriptionData, 4.9.7)."""
+    """Returns the tags of 'a || b'. Returns None for '*' or an empty text (FilterAPI.buildSubscriptionData, 4.9.7)."""
     if expression.strip() in {"", "*"}:
         return None
     return frozenset(tag.strip() for tag in expression.split("||") if tag.strip())
 
 
 def read_since_ms(text: str) -> int:
-    """Returns a time with its UTC offset as milliseconds UTC since 1970. Raises ValueError."""
+    """Reads a time with a UTC offset. Returns it as milliseconds UTC since 1970. Raises ValueError."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -154,7 +154,7 @@ def read_since_ms(text: str) -> int:
 
 
 def _since(value: Any) -> str:
-    """Turns a time of TOML into a text."""
+    """Turns a time value of TOML into a text."""
     text = value.isoformat() if isinstance(value, datetime) else value
     if not isinstance(text, str):
         raise ValueError(f"expected a time such as 2026-11-26T12:00:00Z, or {EVERYTHING!r}")  # noqa: TRY004 - pydantic
@@ -164,7 +164,7 @@ def _since(value: Any) -> str:
 
 
 def require_listen(what: str, value: str) -> str:
-    """Returns an address to listen on, as a person typed it; raises InvalidValue."""
+    """Returns the address to listen on that a person typed. Raises InvalidValue if it is not a valid address."""
     try:
         return _listen(value)
     except ValueError as error:
@@ -207,28 +207,28 @@ def _network(value: str) -> str:
 HostList = Annotated[str, AfterValidator(_host_list)]
 HostName = Annotated[str, Field(max_length=300), AfterValidator(_host_name)]
 Network = Annotated[str, Field(max_length=100), AfterValidator(_network)]
-#: RFC 9110, 5.1; without the underscore, which some servers treat as a hyphen.
+#: Name of an HTTP header (RFC 9110, 5.1). The underscore is refused, because some servers treat it as a hyphen.
 HeaderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,100}$"), AfterValidator(str.lower)]
 ListenAddress = Annotated[str, Field(max_length=300), AfterValidator(_listen)]
-#: Without a slash at its end, and without user and password, because pages and notices show it.
+#: A URL without a slash at its end. User and password are refused, because pages and notices show the URL.
 LinkUrl = Annotated[str, Field(pattern=r"^https?://[!-~]{1,500}$"), AfterValidator(_link)]
 UrlPrefix = Annotated[str, Field(max_length=600), AfterValidator(_prefix)]
 Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_folder)]
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
-#: When a group begins to answer for messages.
+#: The time from which a subscription covers messages.
 Since = Annotated[str, BeforeValidator(_since)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
-#: How a secret appears on a page and in a schema.
+#: The form of a secret on a page and in a schema.
 MASKED = (
     PlainSerializer(lambda _value: HIDDEN_SECRET),
     WithJsonSchema({"type": "string", "format": "password", "writeOnly": True}),
 )
-#: Secrets are shown masked and read with reveal(). URLs are secrets: they carry passwords.
+#: A secret is shown masked, and read with reveal(). URLs are secrets, because they contain passwords.
 SecretValue = Annotated[SecretText, PlainValidator(plain_secret), *MASKED]
 RedisUrl = Annotated[SecretText, PlainValidator(_redis_url), *MASKED]
 DatabaseUrl = Annotated[SecretText, PlainValidator(_database_url), *MASKED]
-#: One URL, or a list of them: databases that hold one table in parts.
+#: One URL, or a list of URLs of databases that hold one table in parts.
 DatabaseUrls = Annotated[list[DatabaseUrl], Field(min_length=1, max_length=1_000), WrapValidator(_one_or_several_urls)]
-#: One secret, or a list of secrets: the first one is used, the others are still accepted.
+#: One secret, or a list of secrets. The first secret is used. The remaining secrets are still accepted.
 SecretValues = Annotated[list[SecretValue], Field(min_length=1, max_length=10), WrapValidator(_one_or_several)]

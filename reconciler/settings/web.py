@@ -82,7 +82,7 @@ class WebSettings(Section):
 
 
 def web_problems(web: WebSettings) -> list[str]:
-    """Returns settings that would not do what they seem to do."""
+    """Returns one line for each setting that would not do what it seems to do."""
     problems = []
     if web.tls_key is not None and web.tls_certificate is None:
         problems.append("web.tls_key is set and web.tls_certificate is not: set both")
