@@ -1,7 +1,7 @@
-"""The sentences that people read, in each language: one entry a code in the TOML files beside this one.
+"""The sentences that people read, in each language. The TOML files beside this file have one entry for each code.
 
-Commands, console, notices and reports say a fact with `said`, or take its pieces and mark them up. Below them nothing
-imports this room, so no decision can rest on a sentence.
+Commands, console, notices and reports show a fact by the text of `said`, or mark up its pieces. No lower layer imports
+this package, so no decision can rest on a sentence.
 """
 
 from reconciler.words.catalogue import ENGLISH, LANGUAGES, sentences

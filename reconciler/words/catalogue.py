@@ -1,4 +1,5 @@
-"""The catalogue: code -> sentence with places, of one language. A test compares it with the codes and their fields."""
+"""The catalogue of one language: code -> sentence with placeholders. A test compares the catalogue with the codes and
+their fields."""
 
 from __future__ import annotations
 
@@ -9,13 +10,13 @@ from importlib.resources import files
 from typing import Any
 
 ENGLISH = "en"
-#: Code -> its own name.
+#: Code of a language -> the name of the language in that language.
 LANGUAGES = {ENGLISH: "English", "zh": "中文"}
 
 
 @cache
 def sentences(language: str) -> Mapping[str, str]:
-    """Code -> sentence in one of LANGUAGES, with a place in braces for each field."""
+    """Returns code -> sentence in one of LANGUAGES. A sentence has a placeholder in braces for each field."""
     found: dict[str, str] = {}
     for text in _texts():
         found |= _of(language, tomllib.loads(text), ())
@@ -24,7 +25,7 @@ def sentences(language: str) -> Mapping[str, str]:
 
 @cache
 def sentence(code: str, language: str) -> str:
-    """One of them, without the time that reading all takes: most entries are one line."""
+    """Returns the sentence of one code. This is faster than reading all entries, because most entries are one line."""
     entry = f"\n{code}.{language} = "
     for text in _texts():
         begin = text.find(entry)

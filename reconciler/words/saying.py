@@ -1,4 +1,4 @@
-"""Facts in words: the sentence of a code with the values of its fields in their places."""
+"""Says facts in words. The placeholders in the sentence of a code are filled with the values of the fact's fields."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.contract.facts import COUNTED_MAX, Fact, Field, FieldValue
 from reconciler.contract.stored_facts import FACTS, fact_in
 from reconciler.words.catalogue import ENGLISH, sentence
 
-#: Kinds of fields that are times -> how exactly they are shown.
+#: Kinds of fields that are times -> the smallest unit of time that is shown.
 TIMES: Mapping[Field, Literal["seconds", "milliseconds"]] = {
     Field.TIME: "seconds",
     Field.EXACT_TIME: "milliseconds",
@@ -23,22 +23,24 @@ TIMES: Mapping[Field, Literal["seconds", "milliseconds"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of what is said."""
+    """A part of the text of a fact."""
 
     text: str
-    #: The field that it fills. None: it is the catalogue's own text.
+    #: The field whose value the piece shows. None: the piece is the catalogue's own text.
     field: Field | None = None
-    #: The value of a field that is one of TIMES.
+    #: The value of the field, if the field is one of TIMES.
     at_ms: int | None = None
 
 
 def said(fact: Fact, language: str = ENGLISH) -> str:
-    """The fact as plain text. Fields are as they came: who shows the text makes it visible."""
+    """Returns the fact as plain text. Values of fields are unchanged. The caller who shows the text must make special
+    characters visible."""
     return "".join(piece.text for piece in pieces(fact, language))
 
 
 def told(values: Mapping[str, object], language: str = ENGLISH) -> dict[str, object]:
-    """Values that were stored with facts, for people: each text that has a fact, in the language; no codes."""
+    """Returns stored values for people. Each text that has a fact becomes the sentence of the fact in the language.
+    Codes are left out."""
     found: dict[str, object] = {}
     for name, value in values.items():
         fact = fact_in(values, name)
@@ -52,13 +54,14 @@ def told(values: Mapping[str, object], language: str = ENGLISH) -> dict[str, obj
 def said_and_coded(
     named: Mapping[str, Sequence[Fact]],
 ) -> tuple[dict[str, list[str]], dict[str, list[dict[str, object]]]]:
-    """Lists of facts for JSON, by their names: as English sentences, and as codes with fields."""
+    """Returns lists of facts by their names, for JSON. Each list comes as English sentences, and as codes with
+    fields."""
     sentences_of = {name: [said(fact) for fact in facts] for name, facts in named.items()}
     return sentences_of, {name: [fact.as_dict() for fact in facts] for name, facts in named.items()}
 
 
 def pieces(fact: Fact, language: str = ENGLISH) -> Iterator[Piece]:
-    """The fact as its pieces, in order, those of facts within it included."""
+    """Returns the pieces of the fact in order. Pieces of facts within this fact are included."""
     kinds, values = fact.code.fields, fact.fields
     for text, place in _parts(sentence(fact.code.name, language)):
         if text:
@@ -69,7 +72,7 @@ def pieces(fact: Fact, language: str = ENGLISH) -> Iterator[Piece]:
 
 @cache
 def _parts(sentence: str) -> tuple[tuple[str, str | None], ...]:
-    """Text and the field behind it."""
+    """Returns each text of the sentence with the field that follows it."""
     return tuple((text, place) for text, place, _, _ in string.Formatter().parse(sentence))
 
 
@@ -94,7 +97,7 @@ def _piece(kind: Field, value: object) -> Piece:
 
 
 def counted(count: int, language: str = ENGLISH) -> str:
-    """A count of rows, or a sum of such counts."""
+    """Returns the text of a count of rows, or of a sum of such counts."""
     if count <= COUNTED_MAX:
         return str(count)
     return sentence("words.more-than", language).format(number=COUNTED_MAX)
