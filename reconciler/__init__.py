@@ -1,1 +1,2 @@
-"""The reconciler that finds, proves and repairs lost transactional messages. Imports nothing on its own."""
+"""The reconciler that finds, proves and repairs lost transactional messages. An import of this package loads no other
+module."""

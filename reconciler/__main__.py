@@ -15,17 +15,18 @@ from reconciler.instrumentation.console import StandardStreams, remark, say
 
 
 def main() -> None:
-    """Runs the command line; without the extra `daemon` only docs and the audit, else says what to install: exit 2."""
+    """Runs the command line. Without the extra `daemon`, only docs and the audit run. Any other command then says what
+    to install, with exit code 2."""
     if "--version" in itertools.takewhile(lambda argument: argument != "--", sys.argv[1:]):  # of every command
         say(version_line())
         sys.exit(0)
     try:
         with without_collector():
-            from reconciler.cli.app import run  # the plug-ins install this command without its libraries
+            from reconciler.cli.app import run  # the plug-ins install this command, but not its libraries
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] in {"reconciler", "checkback_producers", "checkback_consumers"}:
             raise
-        if sys.argv[1:2] in (["audit"], ["statement"]):  # with the extra `audit` alone: what the command line starts
+        if sys.argv[1:2] in (["audit"], ["statement"]):  # a start with the extra `audit` alone
             os.execv(sys.executable, [sys.executable, "-P", "-m", "reconciler.audit", *sys.argv[1:]])  # noqa: S606
         if sys.argv[1:2] == ["docs"] and not any(word.startswith("-") for word in sys.argv):
             sys.exit(_show(*sys.argv[2:3]))

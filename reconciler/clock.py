@@ -1,4 +1,4 @@
-"""The one place that reads time. Everything else takes a Clock, so a test or the simulator can step it."""
+"""The one place that reads time. Everything else takes a Clock, so a test or the simulator can set the time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from reconciler.errors import warn_of_former_paths
 
 
 def _suspended_too() -> int | None:
-    """Returns the clock of this machine that counts suspended time. None: the machine has no such clock, or a sandbox
-    refuses it."""
+    """Returns the clock of this machine that counts suspended time. Returns None if the machine has no such clock, or
+    if a sandbox refuses it."""
     clock: int | None = getattr(time, "CLOCK_BOOTTIME", None)
     try:
         return clock if clock is None or time.clock_gettime(clock) else None
@@ -40,20 +40,20 @@ def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seco
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses between attempts: the first, then twice as long each time, never longer than the longest.
+    """Pauses between attempts. Each pause is twice as long as the pause before, up to the longest pause.
 
-    A value without a counter and without a clock: the caller says how often it has failed since the last success.
+    The value has neither a counter nor a clock. The caller says how often it has failed since its last success.
     """
 
     first_seconds: float
     longest_seconds: float
 
     def pause_seconds(self, doublings: int) -> float:
-        """Returns the pause after `doublings` doublings of the first pause; 0: the first pause itself."""
+        """Returns the first pause, doubled `doublings` times."""
         return min(self.first_seconds * 2.0 ** min(doublings, 32), self.longest_seconds)
 
     def jittered_seconds(self, doublings: int, dice: random.Random) -> float:
-        """Returns the same pause shortened by up to a half, so that processes that failed together do not come back
+        """Returns the pause, shortened at random by up to a half. So processes that failed together do not come back
         together."""
         return self.pause_seconds(doublings) * dice.uniform(0.5, 1.0)
 
@@ -62,19 +62,19 @@ class Clock(Protocol):
     """Wall time for stamps, monotonic time for intervals, and waiting."""
 
     def now_ms(self) -> int:
-        """Wall clock, milliseconds since 1970-01-01 UTC. May jump."""
+        """Milliseconds of the wall clock since 1970-01-01 UTC. The wall clock may jump."""
         ...
 
     def monotonic_seconds(self) -> float:
-        """Seconds that never go back; only differences mean anything."""
+        """Seconds that never go back. Only their differences mean anything."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Waits; zero or less returns at once."""
+        """Waits for the given time. With zero or less, returns at once."""
         ...
 
     def wait(self, event: threading.Event, timeout_seconds: float) -> bool:
-        """Waits until the event is set or the time has passed; True if it is set."""
+        """Waits until the event is set or the time has passed. Returns True if the event is set."""
         ...
 
 
@@ -86,8 +86,8 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic_seconds(self) -> float:
-        """The machine's monotonic clock; on Linux the one that goes on while the machine is suspended: claims and
-        leases end then, too."""
+        """The machine's monotonic clock. On Linux, this clock goes on while the machine is suspended, because claims
+        and leases expire in this time, too."""
         return time.monotonic() if _SUSPENDED_TOO is None else time.clock_gettime(_SUSPENDED_TOO)
 
     def sleep(self, seconds: float) -> None:
@@ -101,7 +101,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests: its time changes only by advance(); sleeping advances it. Confined by a lock."""
+    """A clock for tests. Its time changes only by advance() and by sleeping. A lock guards it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -136,18 +136,18 @@ class ManualClock:
             self._monotonic_seconds += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Moves the wall clock only, also backwards, as an NTP step does."""
+        """Moves only the wall clock, forwards or backwards, as an NTP step does."""
         with self._lock:
             self._now_ms += round(seconds * 1000)
 
 
 class Standstill:
-    """Measures for how long things have looked the same to this process. It uses the monotonic clock of this process,
-    so steps of wall clocks change nothing.
+    """Measures for how long things have looked the same to this process. The measure is the monotonic clock of this
+    process, so steps of wall clocks change nothing.
 
-    An example: somebody dated a lease by a clock that was later set back, so the lease seems to end late. Once this
-    process has seen it unchanged for the length of a lease, it counts as over, because a living owner would have
-    renewed it. Thread-safe. It keeps the THINGS_MAX things that were looked at last.
+    For example, a lease was dated by a clock that was later set back, so the lease seems to end late. If this process
+    has seen the lease unchanged for the length of a lease, the lease counts as over, because a living owner would have
+    renewed it. Thread-safe. The object remembers the THINGS_MAX things that were looked at last.
     """
 
     THINGS_MAX = 10_000
@@ -158,8 +158,8 @@ class Standstill:
         self._lock = threading.Lock()
 
     def seconds(self, thing: Hashable, look: Hashable) -> float:
-        """Returns for how many seconds the thing has looked like this at each look; 0.0: it is new, or looks different
-        now."""
+        """Returns the seconds for which the thing has looked like this at each look. Returns 0.0 if the thing is new,
+        or looks different from the last look."""
         now = self._clock.monotonic_seconds()
         with self._lock:
             last, since = self._seen.pop(thing, (None, now))

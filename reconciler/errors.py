@@ -43,15 +43,16 @@ _TREE = str(Path(__file__).parents[1])
 
 
 class ReconcilerError(Exception):
-    """Something the reconciler knows how to name went wrong."""
+    """The base class of every error of the project."""
 
     exit_code = 70
-    #: What a person can do about it, where the error knows that. The error's text says it, too.
+    #: What a person can do about the error. Empty: the error knows no remedy. The error's text contains the remedy,
+    #: too.
     remedy = ""
 
 
 class ConfigurationError(ReconcilerError):
-    """The configuration cannot work; fix it and start again."""
+    """The configuration cannot work. Fix the configuration and start again."""
 
     exit_code = 2
 
@@ -67,7 +68,7 @@ class InvalidValue(ConfigurationError):
 
 
 class MissingDependency(ConfigurationError):
-    """An optional package or a native library is not installed; the message says what to install."""
+    """An optional package or a native library is not installed. The message says what to install."""
 
 
 class UsageError(ReconcilerError):
@@ -77,13 +78,14 @@ class UsageError(ReconcilerError):
 
 
 class ChangedMeanwhile(ReconcilerError):
-    """What a person acts on has changed since that person saw it: nothing was done, and the person has to look
-    again."""
+    """The thing on which a person acts has changed since the person saw it. Nothing was done, and the person has to
+    look again."""
 
     exit_code = 5
 
     def __init__(self, about: str, *, now: Mapping[str, object], told: str | None = None) -> None:
-        """`told`: the present state, for people; None: `now` has plain values, which say it."""
+        """`told` is the present state, for people. With None, the plain values of `now` say what the present state
+        is."""
         #: The present state, JSON-ready.
         self.now = now
         words = ", ".join(f"{name} = {value}" for name, value in now.items()) if told is None else told
@@ -91,7 +93,7 @@ class ChangedMeanwhile(ReconcilerError):
 
 
 class TransientError(ReconcilerError):
-    """It did not work now and nothing is lost; the same step may be tried again later."""
+    """The step failed, but nothing is lost. The same step may be tried again later."""
 
     exit_code = 3
 
@@ -113,12 +115,12 @@ class DatabaseAway(DependencyAway):
 
 
 class DatabaseSilent(DatabaseAway):
-    """A database did not answer in time, or is not asked because it did not answer before. A write may have been
-    executed, or may be executed when the server runs again."""
+    """A database did not answer in time, or is not asked because it has not answered before. A write may have been
+    executed, or may still be executed when the server runs again."""
 
 
 class StatementTooSlow(DatabaseAway):
-    """A database ended a statement that took too long: it answers, and has written nothing."""
+    """A database ended a statement that took too long. The database answers, and the statement has written nothing."""
 
 
 class BrokerUnavailable(DependencyAway):
@@ -126,7 +128,7 @@ class BrokerUnavailable(DependencyAway):
 
 
 class Lacking(StrEnum):
-    """What a request to a broker with access control lacks; each member names its remedy."""
+    """The reason why a broker with access control refuses a request. Each member names its remedy."""
 
     SIGNATURE = "SIGNATURE"
     USER = "USER"
@@ -135,10 +137,10 @@ class Lacking(StrEnum):
 
 
 class AccessRefused(BrokerUnavailable):
-    """A broker with access control refused a request: it executed nothing and answered nothing.
+    """A broker with access control refused a request. The broker executed nothing and gave no result.
 
-    Callers must take it for a broker that is away for this user, never for an absence, an empty list or the end of a
-    transaction.
+    Callers must treat the broker as away for this user. They must not take this error for an absence, an empty list or
+    the end of a transaction.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class AccessRefused(BrokerUnavailable):
     ) -> None:
         self.lacking = lacking
         self.user = user
-        #: The right as a grant names it: "SUB on topic ORDERS"; empty unless a right is lacking.
+        #: The lacking right as a grant names it, for example "SUB on topic ORDERS". Empty: no right is lacking.
         self.right = right
         self.code = code
         self.remark = remark
@@ -171,14 +173,14 @@ class AccessRefused(BrokerUnavailable):
 
 
 class RequestTimeout(DependencyAway):
-    """No answer in time; the request may or may not have been executed."""
+    """No answer came in time. The request may or may not have been executed."""
 
 
 class ChannelAway(DependencyAway):
-    """The receiver of notices does not answer, fails, or asks to wait; the notice may have arrived."""
+    """The receiver of notices does not answer, fails, or asks to wait. The notice may have arrived."""
 
     def __init__(self, found: str, *, retry_after_seconds: float | None = None, remedy: str = "") -> None:
-        #: How many seconds the receiver asks to wait; None: it does not say.
+        #: Seconds that the receiver asks to wait. None: the receiver does not say how long.
         self.retry_after_seconds = retry_after_seconds
         super().__init__(found, remedy=remedy)
 
@@ -188,7 +190,7 @@ class BrokerBusy(TransientError):
 
 
 class PermanentError(ReconcilerError):
-    """The request will never work as it is: settle the key by its verdict, or quarantine it."""
+    """The unchanged request will never work. Settle the key by its verdict, or quarantine it."""
 
     exit_code = 1
 
@@ -215,7 +217,7 @@ class TopicNotFound(BrokerRefused):
 
 
 class ChannelRefused(PermanentError):
-    """The receiver of notices refuses this sender: a person has to correct address, token or signature."""
+    """The receiver of notices refuses this sender. A person has to correct address, token or signature."""
 
     def __init__(self, found: str, *, remedy: str = "") -> None:
         self.remedy = remedy
@@ -227,18 +229,21 @@ class Collision(PermanentError):
 
 
 class InvariantViolation(ReconcilerError):
-    """A promise of the code itself does not hold, which is a bug: stop this step and alarm."""
+    """A promise of the code does not hold, which is a bug. The step must be stopped, and people must be alarmed."""
 
     def __init__(self, found: str, *, cause: str = "bug") -> None:
-        """`cause`: a word for logs; for what Redis holds, the word says what is wrong with it."""
+        """`cause` is a word for logs. If the content of Redis breaks the promise, the word says what is wrong with the
+        content."""
         self.cause = cause
         super().__init__(found)
 
 
 def told_error(error: BaseException) -> str:
-    """Returns class and first line of an error of a service's code, for whoever may not read the message.
+    """Returns the class and the first line of an error of a service's code. Readers who may not see the message can
+    read these.
 
-    SQLAlchemy's texts repeat the parameters of the statement; what follows a driver's first line, values of the row.
+    SQLAlchemy's texts repeat the parameters of the statement. A driver's text may contain values of the row after its
+    first line.
     """
     original = getattr(error, "orig", None)
     shown = original if isinstance(original, BaseException) else error
@@ -246,7 +251,8 @@ def told_error(error: BaseException) -> str:
 
 
 def known_remedy(error: BaseException | None) -> str:
-    """Returns the remedy of the error, or of an error that caused it. Empty: none of them knows a remedy."""
+    """Returns the remedy of the error, or of an error that caused it. Returns an empty text if none of these errors
+    knows a remedy."""
     while error is not None:
         if isinstance(error, ReconcilerError) and error.remedy:
             return error.remedy
@@ -255,20 +261,20 @@ def known_remedy(error: BaseException | None) -> str:
 
 
 def without_remedy(error: ReconcilerError, remedy: str | None = None) -> str:
-    """Returns the text of an error without its remedy, which is shown in a place of its own. `remedy` None: the one
-    that the error knows."""
+    """Returns the text of an error without its remedy, which is shown in a place of its own. `remedy` is the remedy to
+    leave out. With None, it is the remedy that the error knows."""
     remedy = known_remedy(error) if remedy is None else remedy
     return str(error).replace(f"; {remedy}", "", 1) if remedy else str(error)
 
 
 class FormerPath(DeprecationWarning):
-    """A name was imported from a module that a page of 0.2.0 showed; the next release may move it."""
+    """A name was imported from a module that a page of 0.2.0 showed. The next release may move the name."""
 
 
 def warn_of_former_paths(module: str, today: Mapping[str, str]) -> None:
-    """Makes imports of these names from the module warn from now on. `today`: name -> its public module.
+    """Makes later imports of these names from the module warn. `today` maps each name to its public module.
 
-    Imports within the product do not warn, because the names stay where they are.
+    Imports within the product do not warn, because the names still are in this module.
     """
 
     class WithFormerPaths(ModuleType):

@@ -1,9 +1,10 @@
-"""Servers that do not answer: what follows when a question has had its time.
+"""Decides when a server that does not answer is asked again.
 
-A server that stands still (stopped, or waiting for its disk) keeps its connections, and the kernel answers for it. So
-each question has a deadline of its own on this side. After one of them the server is away for everybody who asks it
-from this process: it is asked again after a pause, by one connection at a time, until it answers. Each thread would
-lose its own time otherwise, and leave a statement behind that the server executes when it goes on.
+A server may stand still, because it is stopped or waits for its disk. Then its connections stay open, and the kernel
+answers for it. So each question has a deadline on this side. After a missed deadline, the server counts as away for the
+whole process. After a pause, one connection at a time asks the server again, until it answers. Otherwise, each thread
+would wait for its own deadline. Each thread would also leave a statement behind, which the server executes when it goes
+on.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from reconciler.errors import DatabaseAway, DatabaseSilent
 
 #: Pauses before a silent server is asked again.
 PAUSES = Backoff(first_seconds=10.0, longest_seconds=60.0)
-#: Of a command that gives one answer to a person: what did not answer in time is not asked again.
+#: Pause of a command that gives one answer to a person. Within the command, a server that did not answer in time is not
+#: asked again.
 NEVER = Backoff(first_seconds=inf, longest_seconds=inf)
 
 
 class Silence:
-    """Whether one server answers, or one witness is of use. Shared by all threads of a process that ask it."""
+    """Remembers whether one server answers, or whether one witness is of use. All threads of a process that ask the
+    server share this object."""
 
     def __init__(
         self,
@@ -34,27 +37,28 @@ class Silence:
         pauses: Backoff = PAUSES,
         clock: Clock | None = None,
     ) -> None:
-        """`misses`: the error that makes it away; `answers`: one that is an answer; `refusal`: who asks meanwhile gets
-        it, and it says nothing of the server."""
+        """After an error of `misses`, the server counts as away. An error of `answers` counts as an answer. Whoever
+        asks while the server is away gets the error `refusal`, which says nothing about the server."""
         self._misses = misses
         self._answers = answers
         self._refusal = refusal
         self._pauses = pauses
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: Deadlines that it missed since it answered last; not those of statements that ran beside the first one.
+        #: Number of deadlines that the server has missed since its last answer. Deadlines of statements that ran beside
+        #: the first such statement do not count.
         self._missed = 0
         self._again_at_seconds = 0.0
-        #: The thread that asks a silent server; None: it is asked by none.
+        #: The thread that asks a silent server. None: no thread asks the server.
         self._asker: int | None = None
         self._why = ""
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Around everything that is asked of the server. Raises `refusal` at once while it is not to be asked.
+        """Surrounds every question to the server. Raises `refusal` at once while nobody may ask the server.
 
-        `misses` out of the block makes it away. The end of the block is an answer, and so is an error of `answers`;
-        any other error says nothing.
+        If the block raises an error of `misses`, the server counts as away. The normal end of the block counts as an
+        answer, and so does an error of `answers`. Any other error says nothing about the server.
         """
         is_alone = self._enter()
         try:
@@ -70,13 +74,14 @@ class Silence:
         self.note_answered()
 
     def note_answered(self) -> None:
-        """The server has answered, on whatever connection: it is asked as ever."""
+        """Notes that the server has answered, on whatever connection. Everybody may ask the server again."""
         if self._missed:
             with self._lock:
                 self._missed, self._asker = 0, None
 
     def _enter(self) -> bool:
-        """Whether the caller is the one by whom a silent server is asked again; blocks within its own one pass."""
+        """Returns True if the calling thread may ask a silent server again. Blocks inside a block of this thread may
+        ask, too."""
         if not self._missed:
             return False
         with self._lock:

@@ -109,7 +109,7 @@ class AnnouncementRules:
         return self.topic
 
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """Returns what is admitted of all messages, and what is refused."""
+        """Returns the admitted keys and the refusals of all messages."""
         return _screened(self.screen(queue, message) for message in messages)
 
     def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
@@ -172,7 +172,7 @@ class HalfRules:
             )
 
     def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """Returns what is admitted of all messages, and what is refused."""
+        """Returns the admitted keys and the refusals of all messages."""
         return _screened(self.screen(queue, message) for message in messages)
 
 

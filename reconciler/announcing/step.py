@@ -1,8 +1,7 @@
 """Step 6 for one queue: one atomic step adds announced keys to a half set and moves the offset.
 
 A restart loses no state. A position is a guess, which Redis confirms or corrects at every compare-and-set. So any
-number of consumers may run. Redis may lose its last writes, or all of them: an earlier offset only repeats harmless
-additions.
+number of consumers may run. Redis may lose its last or all writes. An earlier offset only repeats harmless additions.
 
 A broker may assign an offset again. So a step stores the last record that it saw beside the offset, and begins each
 pull at this record. If the broker has another record there, the step reads again from the newest known record that the
@@ -539,8 +538,7 @@ class AnnouncementStep:
     def _follow(self, queue: AnnouncementQueue, known: QueueView, position: int, stored: int | None) -> None:
         """Takes over the offset that Redis has. With None, Redis has lost its memory, and an outage is opened."""
         if stored is None and known.era == self._era:
-            # Written before the position is dropped, so that the next step notices the loss again if the ledger is
-            # away.
+            # Written before the position is dropped. If the ledger is away, the next step notices the loss again.
             self._ledger.open_outage(self.subscription.environment, reason="MEMORY_LOST", noticed_by=self.token)
             self._report(queue, EventKind.MEMORY_LOST, detail=f"Redis has no offset, {position} was known")
             self._era += 1
