@@ -1,5 +1,5 @@
-"""Dismisses by a person's order a key that was given up, or a loss of a held topic for which nothing was sent. The key
-leaves the list of open work, and its verdict stays.
+"""Dismisses a key by a person's order: a key that was given up, or a loss of a held topic for which nothing was sent.
+The key leaves the list of open work, and its verdict stays.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from reconciler.policy.judging.waits import ASK_AGAIN_SECONDS_MIN
 from reconciler.policy.ports.closing import Closing, Closings, KeyInLedger
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, Repair, VerdictEntry
 
-#: The outcome for a group's row; other outcomes are the row's state, or the state of its repair.
+#: The outcome for a group whose row was dismissed. Other outcomes are the row's state, or the state of its repair.
 DISMISSED = "dismissed"
 CLOSED = frozenset({DISMISSED, str(CandidateState.SETTLED)})
-#: A dismissal was taken back: the group's row waits for a person again.
+#: The outcome of a dismissal that was taken back: the group's row waits for a person again.
 TAKEN_BACK = "taken back"
-#: There was no dismissal to take back.
+#: The outcome if there was no dismissal to take back.
 NOT_DISMISSED = "not dismissed"
-#: The key has changed since the person saw it: nothing was closed.
+#: The outcome if the key has changed since the person saw it: nothing was closed.
 CHANGED = "changed"
-#: The message has its effect for the group, so nothing of the group was closed. If a person repaired it by hand, its
-#: effect is now doubled.
+#: The outcome if the message has its effect for the group, so that nothing of the group was closed. If a person
+#: repaired the message by hand, its effect is now doubled.
 HAS_EFFECT = "has its effect"
-#: Names that a dismissal adds to the evidence.
+#: Fields that a dismissal adds to the evidence.
 _OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS, EFFECTS_SEEN_MS})
-#: Outcomes for a key that is not what the person saw.
+#: Outcomes for a key that differs from what the person saw.
 NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
 
@@ -55,11 +55,12 @@ NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 class EffectFound:
     """What a group's inbox says about a key that a person dismisses."""
 
-    #: True if the message took effect once, wholly, and with the content of its outbox row, as far as that is known.
+    #: True if the message took effect once, completely, and with the content of its outbox row, as far as that content
+    #: is known.
     is_plain: bool = False
-    #: What people read about the effect; None: no inbox has a row of it.
+    #: What people read about the effect. None: no inbox has a row of the message.
     told: Fact | None = None
-    #: When its rows were written, complete or incomplete ones; None: not known.
+    #: When the rows of the effect were written, complete or incomplete ones. None: the times are unknown.
     applied_at_ms: frozenset[int] | None = None
 
 
@@ -78,13 +79,13 @@ def effect_found(inbox: Lookup[InboxRow], row: Recorded | None) -> EffectFound:
 
 
 class Dismissals:
-    """Closes by hand: QUARANTINED candidates and FAILED repairs; open rows of subscriptions that are no longer
-    configured, which no round closes; and open losses of held topics whose repair has no attempt and no claim. Raises
-    DatabaseAway."""
+    """Closes rows by a person's order: QUARANTINED candidates and FAILED repairs; open rows of subscriptions that are
+    no longer configured, which no round closes; and open losses of held topics whose repair has no attempt and no
+    claim. Raises DatabaseAway."""
 
     def __init__(self, *, closings: Closings, configured: Collection[Subscription], held: Collection[str] = ()) -> None:
-        """`held`: topics whose repairs are stopped. If a topic's hold ends meanwhile, nothing is spoilt, because a
-        claim prevents the dismissal."""
+        """`held`: topics whose repairs are stopped. If a topic's hold ends meanwhile, no harm is done, because a claim
+        prevents the dismissal."""
         self._closings = closings
         self._configured = frozenset(configured)
         self._held = frozenset(held)
@@ -98,10 +99,10 @@ class Dismissals:
         reason: str,
         effects: Mapping[str, EffectFound] | None = None,
     ) -> dict[str, str]:
-        """Returns group -> one of CLOSED, CHANGED, HAS_EFFECT, or the state that the reconciler still works on: for
-        such a group nothing is changed.
+        """Returns group -> one of CLOSED, CHANGED, HAS_EFFECT, or the state on which the reconciler still works. In
+        this last case nothing of the group is changed.
 
-        `seen`: what the person saw; the rows are closed in one step if they have not changed since. `group`: only this
+        `seen`: what the person saw. The rows are closed in one step if they have not changed since. `group`: only this
         group. `effects`: what each group's inboxes say; an unknown effect prevents nothing. The repair for every group
         is closed together with the last group that needs a person. Nothing is sent to a dismissed group afterwards: a
         hand-over to it is DONE before it begins, and the repair for every group leaves it out (ladder.py).
@@ -119,8 +120,8 @@ class Dismissals:
     def take_back(self, seen: KeyInLedger, *, group: str | None, by: str, reason: str) -> dict[str, str]:
         """Returns group -> TAKEN_BACK, NOT_DISMISSED, CHANGED, or the state of the repair that is under way.
 
-        The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent here: a
-        repair by hand sends, and checks again before that. While a repair of the key is under way nothing is taken
+        The group waits for a person again, as before its dismissal, and its repairs are FAILED. Nothing is sent here. A
+        repair by hand sends, after checking everything again. While a repair of the key is under way nothing is taken
         back, because that repair was decided without this group.
         """
         rows = {row.subscription.group: row for row in seen.candidates if group in (None, row.subscription.group)}
@@ -154,7 +155,7 @@ class Dismissals:
     def outcomes(
         self, seen: KeyInLedger, *, group: str | None, effects: Mapping[str, EffectFound] | None = None
     ) -> dict[str, str]:
-        """Returns the outcomes that dismiss() would have, if the key has not changed since it was seen."""
+        """Returns the outcomes that dismiss() would have, if the key has not changed since the person saw it."""
         rows = {row.subscription.group: row for row in seen.candidates}
         outcomes = {
             name: self._under_way(row, seen.repairs) or DISMISSED for name, row in rows.items() if group in (None, name)
@@ -204,9 +205,9 @@ class Dismissals:
         )
 
     def _may_close_for_all(self, seen: KeyInLedger, *, is_begun: bool) -> bool:
-        """Returns True if the repair for every group may be closed. An unfinished one may be closed only if no round
-        works on the topic any more. A missing one: only if every group has a verdict, because a group without one may
-        be lagging."""
+        """Returns True if the repair for every group may be closed. An unfinished repair may be closed only if no round
+        works on the topic any more. If no repair exists, every group must have a verdict, because a group without a
+        verdict may be lagging."""
         for repair in seen.repairs:
             if repair.scope == EVERY_GROUP:
                 is_left = not any(row.subscription in self._configured for row in seen.candidates)
@@ -219,10 +220,11 @@ class Dismissals:
         return is_begun and of_topic <= judged
 
     def _under_way(self, row: Candidate, repairs: Sequence[Repair]) -> str | None:
-        """Returns why the group's effect may still come: its row is open, or a repair that reaches it is not finished.
+        """Returns why the group's effect may still come: its row is open, or a repair that reaches the group is not
+        finished.
 
-        An open contradiction has no commit to repair: only a person can end it. A loss whose repair has not begun stays
-        unsent under a hold.
+        An open contradiction has no commit to repair, so only a person can end it. A loss whose repair has not begun
+        stays unsent under a hold.
         """
         if row.subscription not in self._configured:
             return None
@@ -234,14 +236,14 @@ class Dismissals:
         return None if begun is None else f"repair is {begun.state}"
 
     def _is_untouched(self, repair: Repair) -> bool:
-        """Returns True if the repair's topic is held and nothing was sent for it. The lock under which rows are closed
-        also checks for a claim."""
+        """Returns True if the repair's topic is held and nothing was sent for the repair. The lock under which rows are
+        closed also checks for a claim."""
         is_sent = repair.attempts or repair.sent_at_ms is not None
         return repair.topic in self._held and repair.state is RepairState.OPEN and not is_sent
 
     def _unless_shared(self, seen: KeyInLedger, outcomes: dict[str, str]) -> dict[str, str]:
-        """An unfinished repair for every group is closed for all groups or for none, because it may be claimed for
-        another group at any time and would then reach the dismissed one."""
+        """Closes an unfinished repair for every group only if all groups are closed. Such a repair may be claimed for
+        another group at any time, and would then reach the dismissed group."""
         shared = [one for one in seen.repairs if one.scope == EVERY_GROUP and one.state not in FINISHED_REPAIRS]
         if not shared or self._ends_for_all(seen, outcomes):
             return outcomes
@@ -268,8 +270,8 @@ def _unfinished(row: Candidate, repairs: Sequence[Repair]) -> list[Repair]:
 
 
 def meaning_of(outcome: str, row: Candidate, effect: EffectFound, repairs: Sequence[Repair] = ()) -> Fact | None:
-    """Returns what the outcome for one group means and what a person can do; None: the outcome says everything.
-    `repairs`: those of the key."""
+    """Returns what the outcome for one group means and what a person can do. None: the outcome says everything.
+    `repairs`: the repairs of the key."""
     if outcome == HAS_EFFECT and effect.told is not None:
         return DISMISSAL_HAS_EFFECT(effect=effect.told, unique_key=row.unique_key)
     if outcome == DISMISSED or (outcome in CLOSED and effect.is_plain):
@@ -309,14 +311,14 @@ def _before_dismissal(row: Candidate, *, by: str, reason: str) -> VerdictEntry:
         first_seen_ms=row.first_seen_ms,
         state=CandidateState.QUARANTINED,
         wait_seconds=0.0,
-        # The row was there and is gone; asking again would open the key, and then something would be sent without a
+        # The row existed and is gone. Another question would open the key, and then something would be sent without a
         # person.
         ask_again_seconds=None if row.verdict in VERDICTS_ON_THE_ROW else ASK_AGAIN_SECONDS_MIN,
     )
 
 
 def _verdict(row: Candidate, *, by: str, reason: str, seen_ms: frozenset[int] | None) -> VerdictEntry:
-    """Keeps the verdict and its evidence; SETTLED is final, unless the message takes effect (absence_review.py). An
+    """Keeps the verdict and its evidence. SETTLED is final, unless the message takes effect (absence_review.py). An
     open row is given up only now. `seen_ms`: EFFECTS_SEEN_MS."""
     outcomes: dict[str, object] = {"dismissed_by": by, "dismissed_because": bounded_text(reason)}
     was_open = row.state is CandidateState.OPEN

@@ -1,7 +1,8 @@
-"""The witness that is the business's own tables: the row of a half's key, and the other messages that it may be of.
+"""The witness for the business's own tables: the row of a half's key, and the other messages to which that row may
+belong.
 
-Each message that a look-up sees is noted before its siblings are looked for: of two that are judged at one time, at
-least one sees the other.
+Each message that a look-up sees is recorded before its siblings are looked for. So if two messages are judged at the
+same time, at least one look-up sees the other message.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from reconciler.policy.inquiry.case_file import CaseFile, F
 from reconciler.policy.ports.evidence import CommitQueries, HalfReading
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 
-#: Messages of one business key that a reason names.
+#: Most messages of one business key that a reason names.
 SIBLINGS_NAMED_MAX = 5
 
 
 class BusinessWitness:
-    """Asks commit queries, and notes what they were asked about. Holds no state between calls."""
+    """Asks commit queries, and records the halves that the queries were asked about. Holds no state between calls."""
 
     def __init__(
         self, queries: CommitQueries | None, halves: NotedHalves | None, reading: HalfReading | None = None
     ) -> None:
-        """None where no topic's commits are proved by a query. `reading`: for what is to be sent,
-        and where halves announce."""
+        """`queries` and `halves` are None if no topic's commits are proved by a query. `reading` reads half queues
+        before sends, and where halves are announcements."""
         self._queries = queries
         self._halves = halves
         self._reading = reading
 
     def answer(self, files: Sequence[F]) -> list[F]:
-        """The row of each message's business key, and who else may have it; files are of one topic."""
+        """Adds the row of each message's business key, and the siblings that may share the row. All files are of one
+        topic."""
         queries, halves = self._queries, self._halves
         if queries is None or halves is None:
             raise InvariantViolation("no commit query was opened")
@@ -54,7 +56,8 @@ class BusinessWitness:
         words = queries.key_words(topic.topic, copies)
         is_noted = halves.note(topic.environment, topic.topic, [*_noted(files, digests)])
         asked = {digests[key] for key, answer in read.items() if is_committed(answer) and key in digests}
-        # Behind the row: whoever wrote it had sent its half before. Before the siblings: then all are noted.
+        # Half queues are read after the row, because a half is sent before its row is written, and before the siblings
+        # are looked up, so that all halves are recorded.
         unread = self._reading.read_to_end(topic.topic) if self._reading is not None and asked else UNREAD
         known = halves.of_keys(topic.environment, topic.topic, asked) if is_noted else None
         answered: list[F] = []
@@ -77,8 +80,8 @@ class BusinessWitness:
         return answered
 
     def note_delivered(self, files: Sequence[CaseFile]) -> None:
-        """Notes messages that have a committed copy: the row of their key is theirs, or may be. Repairs note none: a
-        verdict did before."""
+        """Records messages that have a committed copy: the row of their key is, or may be, their own. Repairs record
+        none, because a verdict has done so."""
         queries, halves = self._queries, self._halves
         if queries is None or halves is None or not files or not files[0].topic.evidence.asks_business:
             return
@@ -94,9 +97,10 @@ class BusinessWitness:
 
 
 def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | None:
-    """Why a committed row may be another message's: a try that failed leaves a half, too. None: it is this one's.
+    """Returns why a committed row may belong to another message: a try that failed leaves a half, too. None: the row is
+    this message's own.
 
-    `may_be_unread`: False: also where one may be there that nobody has read yet.
+    `may_be_unread`: False means that messages which nobody has read yet are a doubt, too.
     """
     if siblings is None or not siblings.are_known:
         return SIBLINGS_UNKNOWN()
@@ -107,13 +111,14 @@ def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | N
 
 
 def other_tags_doubt(siblings: Siblings | None) -> Fact | None:
-    """Why a committed row is not enough for a send: it may be of a message with another tag. None: there is none."""
+    """Returns why a committed row does not suffice for a send: it may be of a message with another tag. None: no such
+    message exists."""
     names = siblings.of_other_tags if siblings is not None else ()
     return SIBLINGS_OF_OTHER_TAGS(number=len(names), unique_keys=names[:SIBLINGS_NAMED_MAX]) if names else None
 
 
 def why_not_committed(business: BusinessAnswer) -> Fact:
-    """What the business says in place of a commit."""
+    """Returns what the business says in place of a commit."""
     if business.why is not None:
         return BUSINESS_UNKNOWN(why=business.why)
     return BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()
@@ -125,7 +130,7 @@ def _youngest_first(halves: Iterable[NotedHalf], unique_keys: Collection[str]) -
 
 
 def _noted(files: Iterable[CaseFile], digests: Mapping[str, bytes]) -> Iterable[NotedHalf]:
-    """Of each file its halves, one a broker, stored when the first of its copies there was."""
+    """Yields the halves of each file, one per broker, stored when the first of the half's copies there was stored."""
     for file in files:
         of_broker: dict[str, list[StoredMessage]] = {}
         for lookup in (file.own_halves, file.own_parked):

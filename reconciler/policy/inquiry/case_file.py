@@ -1,4 +1,5 @@
-"""One key with all answers so far, and the next question. A verdict and a repair are each decided on such a file alone.
+"""One key with all answers so far, and the next question. Each verdict and each repair is decided from one such file
+alone.
 
 A verdict asks about one group, a repair about every group of the topic. A repair opens a new file after its claim, so
 that no answer from before the claim decides a send.
@@ -36,19 +37,19 @@ from reconciler.policy.inquiry.delivery import difference, group_position, of_ro
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import NAMED_BY_PLACE, Repair
 
-#: Keys in one page of pending, in one read of the ledger, and in one query of an inbox or outbox.
+#: Most keys in one page of pending, in one read of the ledger, and in one query of an inbox or outbox.
 PAGE_KEYS = 500
-#: Messages older than this may be gone: brokers with a full disk delete before fileReservedTime, and some keep messages
-#: for a shorter time than the settings say.
+#: Messages that are older than this may be gone. Brokers with a full disk delete before fileReservedTime, and some
+#: brokers keep messages for a shorter time than the settings say.
 SURELY_KEPT_SECONDS_MAX = 18 * 3600.0
-#: Copies are looked for of at most so many messages of one business key, the youngest first.
+#: Most messages of one business key whose copies are looked for. The youngest are chosen.
 SIBLINGS_ASKED_MAX = 16
 
 F = TypeVar("F", bound="CaseFile")
 
 
 class Question(StrEnum):
-    """The next question; the members are in the order of cost."""
+    """The next question. The members are in the order of cost."""
 
     INBOX = "inbox"
     OUTBOX = "outbox"
@@ -73,16 +74,17 @@ class HalfAge:
     """The age of a half by its broker's clock, and what that age means there."""
 
     age_seconds: float
-    #: A younger half is left to the broker's own check-back.
+    #: A half that is younger than this is left to the broker's own check-back.
     wait_seconds: float
     #: An open half that is older than this would have a put-back copy. None: the broker cannot show that.
     rollback_evident_after_seconds: float | None
-    #: True if the broker's check service has passed the half. None: not known, or the half is younger than that age.
+    #: True if the broker's check service has passed the half. None: this is not known, or the half is younger than
+    #: `rollback_evident_after_seconds`.
     is_past_check: bool | None = None
 
     def looks_rolled_back(self, halves: Sequence[StoredMessage]) -> bool:
-        """Returns True if the halves look rolled back. An open half gets put-back copies from 4.3 on. A rolled back one
-        keeps its single copy; so does one that a stopped check service has not reached."""
+        """Returns True if the halves look rolled back. From 4.3 on, an open half gets put-back copies. A rolled back
+        half keeps its single copy. So does a half that a stopped check service has not reached."""
         after = self.rollback_evident_after_seconds
         is_single = len(halves) == 1 and halves[0].check_times is None
         return after is not None and self.age_seconds > after and is_single
@@ -90,14 +92,15 @@ class HalfAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAnswers:
-    """The answers about one group. None: not asked yet."""
+    """The answers about one group. A field that is None was not asked for yet."""
 
     #: False: no inbox is configured, so that effects cannot be looked for.
     has_inbox: bool = True
     inbox: Lookup[InboxRow] | None = None
-    #: Read before the committed copies are looked for. None also if a broker did not answer.
+    #: The group's offsets, read before the committed copies are looked for. None also means that a broker did not
+    #: answer.
     positions: Sequence[QueuePosition] | None = None
-    #: Read after the positions.
+    #: The inbox's answer after the positions were read.
     inbox_again: Lookup[InboxRow] | None = None
     #: Copies in the group's retry and dead-letter topics.
     copies: Mapping[str, Lookup[StoredMessage]] | None = None
@@ -108,17 +111,17 @@ class GroupAnswers:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseFile(ABC):
-    """One key with all its answers. None: not asked yet.
+    """One key with all its answers. A field that is None was not asked for yet.
 
-    Conclusions from the answers are cached in each file, because a decision reads them dozens of times, and comparing a
-    copy with the outbox row computes a digest of its body.
+    Conclusions from the answers are cached in each file, because a decision reads them dozens of times, and the
+    comparison of a copy with the outbox row computes a digest of its body.
     """
 
     unique_key: str
     topic: TopicPlan
     #: The groups whose effects are asked for: one for a verdict, every group of the topic for a repair.
     plans: tuple[SubscriptionPlan, ...]
-    #: By how much the clocks of two servers may differ.
+    #: The largest difference between the clocks of two servers.
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
     #: The brokers' fileReservedTime.
     retention_seconds: float = RETENTION_SECONDS
@@ -128,7 +131,7 @@ class CaseFile(ABC):
     #: The hand-overs of the key, one for each group.
     hand_overs: Sequence[Repair] | None = None
     copies: Lookup[StoredMessage] | None = None
-    #: Read after the copies in the group's topics.
+    #: Committed copies, read again after the copies in the group's topics.
     copies_again: Lookup[StoredMessage] | None = None
     halves: Lookup[StoredMessage] | None = None
     check_back: HalfAge | None = None
@@ -137,13 +140,13 @@ class CaseFile(ABC):
     business: BusinessAnswer | None = None
     #: The key as it may appear in the KEYS of a message.
     key_word: str | None = None
-    #: Delivered messages whose KEYS contain the key, whoever sent them and how.
+    #: Delivered messages whose KEYS contain the key. Any sender may have sent them, in any way.
     of_key: Lookup[StoredMessage] | None = None
     #: Other messages to which the row may belong.
     siblings: Siblings | None = None
     #: Delivered copies of the siblings.
     sibling_copies: Lookup[StoredMessage] | None = None
-    #: Broker with a half -> the producers that could answer its question about it.
+    #: Broker with a half -> the producers that could answer the broker's question about the half.
     producers: Mapping[str, ProducerLook] | None = None
 
     @abstractmethod
@@ -151,8 +154,8 @@ class CaseFile(ABC):
         """Returns the time that a witness must have passed before its "not found" counts."""
 
     def is_asked_of_now(self, question: Question) -> bool:
-        """Returns True if the index must have reached the moment of the question; otherwise the start of the round or
-        pass is enough."""
+        """Returns True if the index must have reached the moment of the question. Otherwise the start of the round or
+        pass suffices."""
         del question
         return False
 
@@ -163,12 +166,12 @@ class CaseFile(ABC):
 
     @property
     def redis_now_ms(self) -> int | None:
-        """The time by Redis; None: Redis was not asked."""
+        """The present time by Redis. None: Redis was not asked."""
         return None
 
     @cached_property
     def row(self) -> OutboxRow | None:
-        """The outbox row; None: not asked yet, or none was found."""
+        """The outbox row. None: it was not asked for yet, or none was found."""
         return row_of(self.outbox)
 
     @property
@@ -178,7 +181,7 @@ class CaseFile(ABC):
 
     @property
     def commit(self) -> Commit | None:
-        """The proof of the commit; None: outboxes were not asked yet, or have none."""
+        """The proof of the commit. None: outboxes were not asked yet, or have no proof."""
         return self.row.commit if self.row is not None else None
 
     @cached_property
@@ -204,14 +207,14 @@ class CaseFile(ABC):
 
     @property
     def followed_siblings(self) -> tuple[str, ...]:
-        """The siblings whose copies are looked for: some of the youngest."""
+        """The siblings whose copies are looked for: the youngest ones."""
         found = self.siblings.unique_keys if self.siblings is not None else ()
         return tuple(key for key in found[:SIBLINGS_ASKED_MAX] if not key.startswith(NAMED_BY_PLACE))
 
     @property
     def former_names(self) -> Mapping[str, bytes]:
-        """Former names of the effect -> its digest under each name. A consumer's plug-in up to 0.2.0 does not know such
-        keys, so it recorded the effect under the offset message id of a committed copy."""
+        """Former names of the effect -> the digest under each name. A consumer's plug-in up to 0.2.0 does not know keys
+        of this form, so it recorded the effect under the offset message id of a committed copy."""
         if is_digits(self.unique_key) or self.own_copies is None:
             return {}
         named = (copy for copy in self.own_copies.records if copy.offset_message_id)
@@ -219,11 +222,12 @@ class CaseFile(ABC):
 
     @property
     def shows_first_half(self) -> bool:
-        """True if a broker still has the first half copy: then it also has every copy that was made from it.
+        """Returns True if a broker still has the first half copy. Then the broker also has every copy that was made
+        from it.
 
-        A half that was put back or parked may be younger than a copy of the message. END on an older half copy
-        delivers; the broker forgets that END and asks until it parks the message
-        (TransactionalMessageServiceImpl.fillOpRemoveMap). That copy may have been deleted by age.
+        A half that was put back or parked may be younger than a copy of the message. END on an older half copy delivers
+        the message, but the broker forgets that END and asks until it parks the message
+        (TransactionalMessageServiceImpl.fillOpRemoveMap). The delivered copy may have been deleted by age.
         """
         halves = self.own_halves
         return halves is not None and any(half.check_times is None for half in halves.records)
@@ -232,23 +236,23 @@ class CaseFile(ABC):
         """Returns True if every copy that ever existed is still on a broker, so that no effect has an unknown former
         name.
 
-        An older message may have had a copy that was deleted by age, and its offset message id would be unknown.
+        A copy of an older message may have been deleted by age, and then nobody knows its offset message id.
         """
         return is_digits(self.unique_key) or self.is_kept_since(written_ms, now_ms=now_ms)
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
-        """Returns a fact if an unseen copy may have been delivered and then deleted by age. This matters if a row of
-        the business, or the announcement alone, proves the commit, and a group that takes the message has no inbox.
-        None: no such copy ever existed.
+        """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. This matters if a
+        row of the business, or the announcement alone, proves the commit, and a group that takes the message has no
+        inbox. None: no such copy ever existed.
 
-        `seen_ms`: the message was known by then, whatever its producer's clock says. `sent_ms`: the message was sent
-        again then, perhaps to a broker without its half.
+        `seen_ms`: a time at which the message was known already, whatever its producer's clock says. `sent_ms`: when
+        the message was sent again, perhaps to a broker without its half.
         """
         if self.has_outbox or all(self.of_group[p.group].has_inbox for p in self._lacking):
             return None
         halves = self.own_halves.records if self.own_halves is not None else ()
         parked = self.own_parked.records if self.own_parked is not None else ()
-        # A retried send leaves halves at two brokers: either may have been ended.
+        # A retried send leaves halves on two brokers, and either half may have been ended.
         first = {half.broker for half in halves if half.check_times is None}
         later = [copy for copy in (*halves, *parked) if copy.broker not in first]
         made_ms = [min(copy.born_timestamp_ms, copy.store_timestamp_ms, seen_ms) for copy in later]
@@ -262,8 +266,8 @@ class CaseFile(ABC):
     @cached_property
     def given_ms(self) -> int | None:
         """The time at which groups were given the message: the store time of its newest committed copy, by its broker's
-        clock. If a copy may be gone from the brokers: the time of its outbox row. None: a first half copy without a
-        committed copy shows that it was given to no group; or the answers do not suffice."""
+        clock. If the brokers may have lost a copy, the time of the outbox row. None: a first half copy without a
+        committed copy shows that no group was given the message, or the answers do not suffice."""
         copies = self.own_copies
         if copies is not None and copies.is_found:
             return max(copy.store_timestamp_ms for copy in copies.records)
@@ -272,7 +276,7 @@ class CaseFile(ABC):
 
     @cached_property
     def _lacks_first_half(self) -> bool:
-        """False if the answers do not suffice."""
+        """Returns False also if the answers do not suffice."""
         halves, parked = self.own_halves, self.own_parked
         if halves is None or halves.is_unknown or self.shows_first_half:
             return False
@@ -281,9 +285,9 @@ class CaseFile(ABC):
     def lies_before(self, plan: SubscriptionPlan) -> bool:
         """Returns True if the message is known to have been given to groups before this group answers for messages.
 
-        A message that is gone from the brokers may have been given to no group. Only a group that existed at that time
-        proves it. If all groups came later, the topic or the ledger is new, and the message counts for every group,
-        unless a person has set the time.
+        If brokers have no copy of a message any more, perhaps no group was given it. Only a group that existed at that
+        time proves that groups were given it. If all groups came later, the topic or the ledger is new. Then the
+        message counts for every group, unless a person has set the time.
         """
         given_ms = self.given_ms
         if given_ms is None or plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds):
@@ -296,7 +300,7 @@ class CaseFile(ABC):
 
     @property
     def tag(self) -> tuple[bool, str | None]:
-        """(is known, tag) from the outbox; if no outbox is configured, from any copy."""
+        """(is known, tag) from the outbox. If no outbox is configured, any copy shows the tag."""
         message = self.message
         if message is not None or self.has_outbox:
             return message is not None, message.tag if message is not None else None
@@ -307,7 +311,7 @@ class CaseFile(ABC):
 
     @cached_property
     def traceparent(self) -> str | None:
-        """The span of the producer, from the outbox row or a copy of its message; None: not known."""
+        """The span of the producer, from the outbox row or from a copy of its message. None: the span is not known."""
         commit = self.commit
         of_the_row = traceparent_of(commit.properties or {}) if commit is not None else None
         if of_the_row is not None:
@@ -333,8 +337,8 @@ class CaseFile(ABC):
 
     @property
     def known_by_former_names(self) -> tuple[str, ...]:
-        """Groups whose effect is recorded only under a former name: each further copy would have a second effect
-        there."""
+        """Groups whose effect is recorded only under a former name. In such a group, each further copy would have a
+        second effect."""
         again = {plan.group: self.of_group[plan.group].inbox_again for plan in self.plans}
         found = {group: lookup.records[0] for group, lookup in again.items() if lookup is not None and lookup.is_found}
         return tuple(sorted(group for group, row in found.items() if row.unique_key in self.former_names))
@@ -345,7 +349,8 @@ class CaseFile(ABC):
         return lookup is not None and lookup.is_found
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """Returns the group's position relative to the committed copies, or the question that would show it."""
+        """Returns the group's position relative to the committed copies. Until that is known, returns the next
+        question."""
         answers, copies = self.of_group[plan.group], self.own_copies
         short_of = reach(answers.positions, copies.records if copies is not None else ())
         # A dead letter proves that the group gave up, whatever its offset proves.
@@ -390,7 +395,7 @@ class CaseFile(ABC):
 
     @cached_property
     def damage(self) -> Fact | None:
-        """The unreadable value of a witness, if it alone prevents an answer; otherwise None."""
+        """The unreadable value of a witness, if it alone prevents an answer. Otherwise None."""
         groups = self.of_group.values()
         asked: tuple[Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None, ...] = (
             *(answers.inbox_again or answers.inbox for answers in groups),

@@ -1,4 +1,4 @@
-"""Pure conclusions about copies of a message: which message a copy belongs to, which copy is the newest, and how far a
+"""Pure conclusions about copies of a message: to which message a copy belongs, which copy is the newest, and how far a
 group has come.
 
 Any producer can give any unique key to a message. So a copy belongs to the outbox row's message only if it has the
@@ -47,18 +47,18 @@ from reconciler.policy.ports.ledger import Candidate
 #: Keys of BrokerEvidence.group_copies.
 RETRY = "retry"
 DEAD_LETTER = "dead-letter"
-#: Messages with a delay level, so also every retry, wait in this topic (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC), from
-#: 5.0 also in the timer wheel's.
+#: Topics in which messages with a delay level wait, and so every retry: SCHEDULE_TOPIC_XXXX
+#: (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC), and from 5.0 on the timer wheel's topic.
 DELAY_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"})
 
-#: Evidence of a key that was dismissed: when each row that its inbox had by then was written. An effect at another time
-#: is reported. Without this evidence, no effect is reported.
+#: A field of the evidence of a dismissed key: when each row that its inbox had by then was written. An effect at
+#: another time is reported. Without this field, no effect is reported.
 EFFECTS_SEEN_MS = "effects_seen_ms"
 
 
 def difference(copy: StoredMessage, row: Recorded | None) -> Fact | None:
-    """Returns why a copy's content differs from the outbox row; None: it is the same, or there is no row to compare
-    with.
+    """Returns why a copy's content differs from the outbox row. None: the contents are equal, or there is no row to
+    compare with.
 
     For a row without a digest, only the tag is compared.
     """
@@ -82,8 +82,8 @@ def of_row(copies: Lookup[StoredMessage], row: Recorded | None) -> Lookup[Stored
 
 
 def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic: str | None = None) -> Fact | None:
-    """Returns why an effect is not of the outbox row's message, or not of a message of the given topic; None: it is, or
-    nothing shows the contrary.
+    """Returns why an effect belongs to another message than the outbox row's, or to a message of another topic. None:
+    nothing shows that.
 
     Inbox rows of clients that cannot list properties have no digest, so only their topic is compared.
     """
@@ -101,10 +101,11 @@ def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic
 
 
 def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> Fact | None:
-    """Returns why the outbox row itself is in doubt; None: it is not.
+    """Returns why the outbox row itself is in doubt. None: the row is not in doubt.
 
-    It is in doubt if all copies have one content that differs from the row's, and the row's own group sent one of them
-    as a half: then the copies are probably its message, and its digest was computed in another way.
+    The row is in doubt if all copies have one content that differs from the row's, and the row's own group sent one of
+    the copies as a half. Then the copies are probably copies of its message, and its digest was computed in another
+    way.
     """
     found = list(copies)
     if row is None or all(copy.producer_group != row.producer_group for copy in found):
@@ -117,7 +118,7 @@ def suspicion(row: Recorded | None, copies: Iterable[StoredMessage]) -> Fact | N
 
 
 def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | None) -> Fact | None:
-    """Returns why a half or parked copy is not the outbox row's message; None: it is."""
+    """Returns why a half or parked copy is not of the outbox row's message. None: it is."""
     if message.real_topic != topic.topic:
         return OTHER_REAL_TOPIC(seen=message.real_topic, expected=topic.topic)
     if row is None:
@@ -130,27 +131,27 @@ def disagreement(message: StoredMessage, *, topic: TopicPlan, row: Recorded | No
 
 
 def own_halves(halves: Lookup[StoredMessage], *, topic: TopicPlan, row: Recorded | None) -> Lookup[StoredMessage]:
-    """Returns the answer with only those halves or parked copies that are the outbox row's message."""
+    """Returns the answer with only those halves or parked copies that are of the outbox row's message."""
     return halves.only(lambda half: disagreement(half, topic=topic, row=row) is None)
 
 
 def copies_unknown(copies: Lookup[StoredMessage]) -> Fact:
-    """Returns why committed copies are not known."""
+    """Returns why committed copies are unknown."""
     return COPIES_UNKNOWN(why=copies.reason)
 
 
 def half_unknown(halves: Lookup[StoredMessage]) -> Fact:
-    """Returns why halves are not known."""
+    """Returns why halves are unknown."""
     return HALF_UNKNOWN(why=halves.reason)
 
 
 def outbox_unknown(outbox: Lookup[OutboxRow]) -> Fact:
-    """Returns why the commit is not known."""
+    """Returns why the commit is unknown."""
     return OUTBOX_UNKNOWN(why=outbox.reason)
 
 
 def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessage]:
-    """Returns the copy with the greatest commit-log offset on each broker: only an END on that copy stops the
+    """Returns the copy with the greatest commit-log offset on each broker. Only an END on that copy stops the
     check-backs."""
     newest: dict[str, StoredMessage] = {}
     for copy in copies:
@@ -160,7 +161,7 @@ def newest_per_broker(copies: Iterable[StoredMessage]) -> dict[str, StoredMessag
 
 
 def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool | None:
-    """Returns True if the group's offset is behind the copy, False if it has not reached the copy, None if that is not
+    """Returns True if the group has passed the copy, False if it has not reached the copy, and None if neither is
     known."""
     for position in positions:
         if (position.topic, position.broker, position.queue_id) == (copy.topic, copy.broker, copy.queue_id):
@@ -180,8 +181,8 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
 
 
 def reach(positions: Sequence[QueuePosition] | None, copies: Sequence[StoredMessage]) -> Verdict | None:
-    """Returns LAGGING if the group has not reached a copy yet, UNKNOWN if a position is unknown, None if the group has
-    passed all copies."""
+    """Returns LAGGING if the group has not reached a copy yet, UNKNOWN if a position is unknown, and None if the group
+    has passed all copies."""
     if positions is None:
         return Verdict.UNKNOWN
     passed = [has_passed(positions, copy) for copy in copies]
@@ -206,8 +207,8 @@ def group_position(
 ) -> Verdict:
     """Returns the verdict on a group that has passed every copy and has no inbox row.
 
-    The inbox must be read after the positions, and the horizon of `group_copies` must be taken after them: a failed
-    message is sent back before its offset is committed, so inbox or copies would show it.
+    Read the inbox after the positions, and take the horizon of `group_copies` after them, too. A failed message is sent
+    back before its offset is committed, so the inbox or the copies would show it.
     """
     dead = group_copies[DEAD_LETTER]
     if dead.is_found:
@@ -224,7 +225,7 @@ def group_position(
 
 
 def row_of(outbox: Lookup[OutboxRow] | None) -> OutboxRow | None:
-    """Returns the outbox row, if one was found. If several rows are one message, a row with a digest is preferred."""
+    """Returns the outbox row, if a row was found. If several rows are one message, a row with a digest is preferred."""
     rows = outbox.records if outbox is not None and outbox.is_found else ()
     return next((row for row in rows if row.message.content_digest is not None), rows[0] if rows else None)
 
@@ -236,26 +237,27 @@ def message_of(outbox: Lookup[OutboxRow] | None) -> Recorded | None:
 
 
 def contradiction(outbox: Lookup[OutboxRow] | None) -> Fact | None:
-    """Returns why committed rows of one key in several databases are not one message; None: they may be one."""
+    """Returns why committed rows of one key in several databases cannot be one message. None: they may be one
+    message."""
     rows = [row.commit for row in outbox.records if row.commit is not None] if outbox is not None else []
     digests = sorted({shown(row.content_digest) for row in rows if row.content_digest})
     tags = sorted({repr(row.tag or None) for row in rows})
     if len(digests) > 1:
         return DIGESTS_DIFFER(digests=tuple(digests))
-    # Tags are all that can be compared in a row without a digest.
+    # In a row without a digest, only the tag can be compared.
     return TAGS_DIFFER(tags=tuple(tags)) if len(tags) > 1 else None
 
 
 def double_effect(inbox: Lookup[InboxRow]) -> Fact | None:
-    """Returns why inbox rows of one key in several databases are more than one effect; None: they are one."""
+    """Returns why inbox rows of one key in several databases are more than one effect. None: they are one effect."""
     if len(inbox.records) < 2:
         return None
     return DOUBLE_EFFECT(applied=tuple(row.applied_at_ms for row in inbox.records))
 
 
 def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """Returns when a dismissed message took effect, wholly or in part, if the person who dismissed it did not know of
-    that effect.
+    """Returns when a dismissed message took effect, completely or in part, without the knowledge of the person who
+    dismissed it.
 
     If the verdict is about the inbox row itself, rows that existed at the dismissal do not count. If those rows are
     unknown, or an earlier release dismissed the key, no row counts.
@@ -269,14 +271,14 @@ def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
 
 
 def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """Returns the times of all rows that were found, also beside an incomplete row, for which the answer as a whole has
-    no records."""
+    """Returns the times of all rows that were found. This includes rows beside an incomplete row, for which the answer
+    as a whole has no records."""
     found = (row.applied_at_ms for row in inbox.records)
     return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 
 
 def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
-    """Returns when the message was written: the time of its outbox row, or of its oldest copy; None: neither exists."""
+    """Returns when the message was written: the time of its outbox row, or of its oldest copy. None: neither exists."""
     if row is not None:
         return row.created_at_ms
     copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]
@@ -284,10 +286,10 @@ def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> 
 
 
 def kept_message(commit: Commit | None) -> StoredMessage | None:
-    """Returns the message as its database stored it; None without a body, or if its content differs from the stored
+    """Returns the message as its database stored it. None: no body is stored, or its content differs from the stored
     digest.
 
-    No broker stored it, so its places are empty.
+    No broker stored this message, so the places of a record are empty.
     """
     if commit is None or commit.body is None:
         return None

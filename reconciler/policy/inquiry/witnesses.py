@@ -36,13 +36,13 @@ _MISSING = Lookup[InboxRow].unknown("inbox", _NO_ANSWER)
 
 
 class BrokerSnapshot:
-    """What one round or pass asks the brokers once: positions, then the horizon. It counts look-ups. Used by one thread
-    only."""
+    """What one round or pass asks the brokers only once: positions, and then the horizon. Look-ups are counted here.
+    Only one thread uses a snapshot."""
 
     def __init__(
         self, brokers: BrokerEvidence, topic: str, plans: Sequence[SubscriptionPlan], *, now_ms: int | None = None
     ) -> None:
-        """`now_ms`: Redis TIME of the round. None: for a question by a person, or for a repair."""
+        """`now_ms`: Redis TIME of the round. None: a person asks, or a repair does."""
         self._brokers = brokers
         self._topic = topic
         self._plans = plans
@@ -56,29 +56,29 @@ class BrokerSnapshot:
         return self._positions_then_horizon()[1]
 
     def horizon_now(self) -> Horizon:
-        """Proves the horizon again: messages since the start of the round or pass count, too."""
+        """Proves the horizon again, so that messages since the start of the round or pass count, too."""
         horizon = self._brokers.horizon(self._topic)
         self.look_ups += max(1, len(horizon.at_ms))
         return horizon
 
     def positions(self) -> Mapping[str, Sequence[QueuePosition] | None]:
-        """Returns group -> its offsets. None: a broker did not answer."""
+        """Returns group -> the group's offsets. None: a broker did not answer."""
         return self._positions_then_horizon()[0]
 
     def _positions_then_horizon(self) -> tuple[Mapping[str, Sequence[QueuePosition] | None], Horizon]:
-        """Reads both in this order, so that the retry copy of a message that a group has passed lies below the
-        horizon."""
+        """Reads positions and then the horizon. In this order, the retry copy of a message that a group has passed lies
+        below the horizon."""
         if self._horizon is None:
             for plan in self._plans:
                 self._positions[plan.group] = self._brokers.positions(plan.subscription)
             self._horizon = self._brokers.horizon(self._topic)
-            # The probe is looked up on every broker, which counts, too.
+            # The look-ups of the probe on every broker count, too.
             self.look_ups += max(1, len(self._horizon.at_ms))
         return self._positions, self._horizon
 
     @property
     def broker_times_ms(self) -> Sequence[int]:
-        """Times of the brokers' own clocks; empty if the brokers were not asked."""
+        """Times of the brokers' own clocks. Empty if the brokers were not asked."""
         return list(self._horizon.at_ms.values()) if self._horizon is not None else []
 
     def count(self, lookup: Lookup[StoredMessage]) -> None:
@@ -101,7 +101,7 @@ class Witnesses:
         reading: HalfReading | None = None,
         check_back_wait_seconds: float | None = None,
     ) -> None:
-        """`queries`, `halves`: None if no topic's commits are proved by a query. `reading`: reads half queues for
+        """`queries` and `halves` are None if no topic's commits are proved by a query. `reading` reads half queues for
         messages that are to be sent. `check_back_wait_seconds`: how long a half is left to the broker's check-back.
         None: as long as the broker says."""
         self._brokers = brokers
@@ -114,8 +114,8 @@ class Witnesses:
     def settle(
         self, files: Sequence[F], decide: Callable[[F], Question | A], snapshot: BrokerSnapshot
     ) -> list[tuple[F, A]]:
-        """Asks one question after the other until each file is decided. Returns the files with their decisions, in
-        order."""
+        """Asks one question after the other until each file is decided. Returns the files with their decisions, in the
+        same order."""
         undecided = dict(enumerate(files))
         decided: dict[int, tuple[F, A]] = {}
         while undecided:
@@ -136,7 +136,7 @@ class Witnesses:
         return [decided[place] for place in range(len(files))]
 
     def ask(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
-        """Returns the files with one more answer each, in order."""
+        """Returns the files with one more answer each, in the same order."""
         match question:
             case Question.INBOX | Question.INBOX_AGAIN:
                 return self.ask_inboxes(files, question)
@@ -150,9 +150,9 @@ class Witnesses:
                 return self._ask_brokers(question, files, snapshot)
 
     def ask_inboxes(self, files: Sequence[F], question: Question = Question.INBOX) -> list[F]:
-        """Asks the inbox of every group that the question is about, one statement per group.
+        """Asks the inbox of every group that the question is about, with one statement per group.
 
-        An effect that is looked for again may be recorded under a former name, which only the committed copies show.
+        If an effect is looked for again, it may be recorded under a former name, which only the committed copies show.
         """
         is_again = question is Question.INBOX_AGAIN
         former = [file.former_names if is_again else {} for file in files]
@@ -178,14 +178,14 @@ class Witnesses:
         ]
 
     def ask_outboxes(self, files: Sequence[F]) -> list[F]:
-        """Asks for all outbox rows by one statement per topic; all files are of one topic."""
+        """Asks for all outbox rows with one statement per topic. All files are of one topic."""
         not_before_ms = {file.unique_key: file.not_before_ms(Question.OUTBOX) for file in files}
         now_ms = next((file.redis_now_ms for file in files), None)
         read = self._outbox.look_up(files[0].topic.topic, not_before_ms, now_ms=now_ms) if files else {}
         return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
 
     def ask_business(self, files: Sequence[F]) -> list[F]:
-        """Asks for the rows of the business by the keys in the halves that brokers show; without a half, nothing is
+        """Asks for the rows of the business by the keys in the halves that brokers show. Without a half, nothing is
         known about a row."""
         found = self.find_halves(files)
         shown = [file for file in found if file.key_copy is not None]
@@ -193,7 +193,8 @@ class Witnesses:
         return [asked.get(file.unique_key, file) for file in found]
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
-        """Adds the halves that brokers show, without a proof of their index: so a missing half proves nothing."""
+        """Adds the halves that brokers show. The brokers' index is not proved here, so a missing half proves
+        nothing."""
         unproved = Horizon(at_ms={})
 
         def ask(file: F) -> Asked[Lookup[StoredMessage]]:
@@ -213,7 +214,7 @@ class Witnesses:
         ]
 
     def _ask_brokers(self, question: Question, files: Sequence[F], snapshot: BrokerSnapshot) -> list[F]:
-        # Both are read once, before any look-up.
+        # Positions and horizon are read once, before any look-up.
         horizon, positions = snapshot.horizon(), snapshot.positions()
         if any(file.is_asked_of_now(question) for file in files):
             horizon = snapshot.horizon_now()
@@ -228,8 +229,8 @@ class Witnesses:
         return answered
 
     def _asked(self, question: Question, file: F, horizon: Horizon) -> Asked[tuple[F, Sequence[Lookup[StoredMessage]]]]:
-        """Returns one more answer of brokers, and the look-ups behind it. Facts about groups and brokers are asked only
-        when they are needed, because mostly they are known already."""
+        """Returns one more answer of brokers, and the look-ups behind the answer. Facts about groups and brokers are
+        asked for only when they are needed, because most of them are known already."""
         topic, key, not_before_ms = file.topic.topic, file.unique_key, file.not_before_ms(question)
         match question:
             case Question.COMMITTED_COPIES | Question.COPIES_AGAIN:
@@ -283,7 +284,7 @@ class Witnesses:
         halves = file.own_halves.records if file.own_halves is not None else ()
         newest = halves[-1]
         # Put-back copies have new store times, so the age is that of the first copy, by its broker's clock. A broker
-        # without a horizon did not prove its time, so the half counts as just stored.
+        # without a horizon did not prove its time, so its half counts as just stored.
         now_ms = horizon.at_ms.get(newest.broker, 0)
         wait = self._check_back_wait_seconds
         age = HalfAge(
@@ -330,7 +331,7 @@ def _with_group_copies(
 
 
 def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
-    """Returns True if a row under a former name is of this message; two messages with one content may share the
+    """Returns True if a row under a former name is of this message. Two messages with the same content may share the
     name."""
     if is_former_name_of_another(unique_key, topic=row.topic, duplicate_of=row.duplicate_of):
         return False
@@ -340,10 +341,10 @@ def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
 def _effect(
     answers: Mapping[str, Lookup[InboxRow]], unique_key: str, former_names: Mapping[str, bytes]
 ) -> Lookup[InboxRow]:
-    """Returns the effect under the key or under one of its former names; ABSENT only if no name has it.
+    """Returns the effect under the key or under one of its former names. ABSENT only if no name has an effect.
 
-    A broker whose store was replaced assigns offsets, and so these names, again. So a row with another digest, or with
-    another key, which rows of this release contain, is of another message.
+    A broker whose store was replaced assigns offsets again, and so these names, too. So a row with another digest, or
+    with another key, is of another message. Rows of this release contain the key.
     """
     found = [answers.get(unique_key) or _MISSING]
     if found[0].incomplete is not None:

@@ -1,17 +1,18 @@
-"""The last part of a round: checks closed rows again whose verdict needs that something is absent.
+"""The last part of a round: checks closed rows again whose verdict rests on an absence.
 
-A replica that was behind, or a long transaction, may have caused the absence. These keys are asked for again: keys that
-were REJECTED because the outbox had no row, or because one database had a tombstone and another one no row; and keys
-that wait for a person because their effect is missing or half done. This takes one statement to the outbox and one to
-the inbox. If the row exists now, the key becomes OPEN again, and the next round judges it in full.
+A replica that was behind, or a long transaction, may have caused the absence. Two kinds of keys are asked for again.
+The first are REJECTED keys for which the outbox had no row, or for which one database had a tombstone and another
+database had no row. The second are keys that wait for a person because their effect is missing or incomplete. This
+takes one statement to the outbox and one to the inbox. If the row exists now, the key becomes OPEN again, and the next
+round judges it in full.
 
 The absence may also come from the wrong outbox: a former primary, a clone, another schema. The half shows that, because
 plug-ins write the name of the outbox into it. So each round asks brokers for the halves of a few REJECTED keys. If a
 half says that a row must exist, the key becomes OPEN and UNKNOWN until the row is found or a person acts.
 
-A person dismisses a key after doing by hand what it lacked. An open half, a retry or a copy may still deliver the
-message, which would be a second effect. So the inbox is also asked for dismissed keys, and a key that has taken effect
-waits for a person again. Such a key never becomes OPEN, so that nothing is sent for it.
+A person dismisses a key after doing by hand what was missing. An open half, a retry or a copy may still deliver the
+message, which would be a second effect. So the inbox is also asked about dismissed keys. A dismissed key that has taken
+effect waits for a person again. Such a key never becomes OPEN, so that nothing is sent for it.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def review_absences(
     rules: SelectionRules,
     now_ms: int | None = None,
 ) -> list[Fact]:
-    """Asks one round's questions about closed rows. Returns what people should know, at most three facts.
+    """Asks one round's questions about closed rows. Returns what people should know: at most three facts.
 
-    Raises DatabaseAway. `now_ms`: Redis TIME of the round. Two processes may ask about the same rows, which costs a
+    Raises DatabaseAway. `now_ms`: Redis TIME of the round. If two processes ask about the same rows, that costs a
     statement and changes nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
@@ -90,8 +91,8 @@ def review_absences(
 def _late_effect(
     row: Candidate, suspect: Suspect, english: Callable[[Fact], str], *, now_ms: int | None
 ) -> VerdictEntry | None:
-    """Returns what to write for a dismissed key whose inbox has an effect, or half an effect, that the person who
-    dismissed it did not know; None: the inbox has none, or does not say."""
+    """Returns what to write for a dismissed key whose inbox has an effect, complete or incomplete, that the person who
+    dismissed it did not know. None: the inbox has no such effect, or does not answer."""
     inbox = suspect.inbox
     if not row.is_dismissed or inbox is None:
         return None
@@ -124,7 +125,7 @@ def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int) -> list[Suspect]:
-    """Returns other rejected keys each time, because in a flood all parts must have their turn and no look is
+    """Returns some rejected keys, in each round others. In a flood all keys get their turn, although no look is
     stored."""
     rejected = [
         (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
@@ -135,7 +136,7 @@ def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int)
 
 
 def _lacks_row(suspect: Suspect) -> bool:
-    """Returns True if the verdict believed an outbox that had no row."""
+    """Returns True if the verdict relied on an outbox that had no row."""
     return suspect.outbox is not None and (suspect.outbox.is_absent or suspect.outbox.has_absence)
 
 
@@ -146,7 +147,8 @@ def _take_back(
     found: Sequence[str],
     missed: Sequence[JudgedKey],
 ) -> None:
-    """Opens the rows again; the next rounds need the evidence of those whose half was looked at."""
+    """Opens the rows again. If the half of a row was looked at, records the new evidence, because the next rounds need
+    it."""
     keys = {*found, *(one.suspect.unique_key for one in missed)}
     for number in sorted({topic.shard_of(key) for key in keys}):
         shard = Shard(subscription=plan.subscription, number=number)
@@ -160,8 +162,8 @@ def _note_of_missed(missed: Sequence[JudgedKey]) -> Fact:
 
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
-    """Returns True if the row has what it lacked: a committed outbox row, or an effect. For a half effect: its row was
-    accepted or deleted."""
+    """Returns True if the row now has what was missing: a committed outbox row, or an effect. An incomplete effect
+    counts once its row was accepted or deleted."""
     if row.is_dismissed:
         return False
     if row.verdict is Verdict.INCOMPLETE:
@@ -177,11 +179,11 @@ def pause_seconds(
     row: Candidate, suspect: Suspect, *, retention_seconds: float, now_ms: int | None = None
 ) -> float | None:
     """Returns the pause before the next question: as long as the verdict had existed when this question was due, so
-    pauses double; None: no further question.
+    that pauses double. None: no further question follows.
 
-    A tombstone is final if every database has one; for a dismissed key, only the inbox counts. Once the brokers'
-    retention has passed since the verdict, the row is not asked about again. `now_ms`: by Redis, so that a ledger's
-    clock that was ahead when the question was put off does not lengthen the verdict's age.
+    A tombstone is final if every database has one. For a dismissed key, only the inbox counts. Once the brokers'
+    retention has passed since the verdict, the row is not asked about again. `now_ms` is by Redis, so that a ledger's
+    clock that was ahead at an earlier question does not lengthen the verdict's age.
     """
     if row.ask_again_at_ms is None:
         return ASK_AGAIN_SECONDS_MIN  # the stored time is unreadable, so it is written again
@@ -205,7 +207,7 @@ def _is_answered(suspect: Suspect) -> bool:
 
 
 def _note_of(taken_back: Sequence[Candidate]) -> Fact:
-    """Returns a fact for people: a row that was called absent exists, so a witness may be a replica that is behind; or
+    """Returns a fact for people. A row that was called absent exists, so a witness may be a replica that is behind. Or
     a person has decided about an incomplete effect."""
     first = taken_back[0]
     return NOT_ABSENT(

@@ -1,7 +1,7 @@
-"""By how much the clocks of two servers differ at least, as far as their readings prove it. Pure.
+"""The least difference between the clocks of two servers that readings of these clocks prove. Pure.
 
 All code that compares times of different servers assumes that their clocks differ by at most
-`rounds.skew_margin_seconds`: this module checks that.
+`rounds.skew_margin_seconds`. This module checks that assumption.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """One reading of a server's clock, taken at some moment between two moments of ours."""
+    """One reading of a server's clock. The server read it at some moment between two moments of ours."""
 
     at_ms: int
-    #: Monotonic seconds of the host that asked.
+    #: When the host asked, in its own monotonic seconds.
     asked_seconds: float
     answered_seconds: float
 
     def ahead_of(self, other: ClockReading) -> float:
-        """Returns by how many seconds this clock is ahead at least; negative: behind at least; 0.0: nothing is proved.
+        """Returns by how many seconds this clock is at least ahead. Negative: it is at least so much behind. 0.0:
+        nothing is proved.
 
         One host must have made both readings.
         """
@@ -40,8 +41,8 @@ class ClockReading:
 def apart_seconds(
     redis_ms: int, brokers_ms: Iterable[int], *, read_within_seconds: float, margin_seconds: float
 ) -> float:
-    """Returns `ahead_of` for the broker that differs most from Redis, from readings within that time; 0.0 within the
-    margin."""
+    """Returns `ahead_of` for the broker that differs most from Redis. Readings that took longer than
+    `read_within_seconds` are left out. 0.0: the difference is within the margin."""
     redis, *brokers = (
         ClockReading(at_ms=at_ms, asked_seconds=0.0, answered_seconds=read_within_seconds)
         for at_ms in (redis_ms, *brokers_ms)

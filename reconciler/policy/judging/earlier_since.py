@@ -1,8 +1,8 @@
 """The last part of a round: judges messages again that an earlier `since` has brought back to a group.
 
-They were settled as BEFORE_SINCE, and nothing announces them again. Without this, a person who has set an earlier time,
-or a rename that has brought one, would wait for ever. A row for which the group answers now becomes OPEN again, and the
-next rounds judge it in full.
+These messages were settled as BEFORE_SINCE, and nothing announces them again. Without this, a person would wait for
+ever after setting an earlier time, or after a rename that brought one. A row for which the group answers now becomes
+OPEN again, and the next rounds judge it in full.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ EARLIER_SINCE = Code("round.earlier-since", number=Field.NUMBER, first=Field.NAM
 
 #: Most pages of rows that one round reads.
 PAGES_MAX = 10
-#: The earlier verdicts of a row that lies before the time; most rows had none.
+#: The earlier verdicts of rows that lie before the time. Most rows had none.
 _KINDS = (None, *sorted(LOSSES))
 
 
 @dataclass(slots=True)
 class _Walk:
-    """The position of this process's rounds; after a restart the walk begins again and finds only rows that are still
+    """How far this process has walked. After a restart the walk begins again, and finds only rows that are still
     settled."""
 
     since_ms: int | None
@@ -50,10 +50,10 @@ class EarlierSince:
         return walk is None or walk.kind >= len(_KINDS)
 
     def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[Fact]:
-        """Walks a part of the rows in one round. Returns what people should know, at most one fact. Raises
+        """Walks a part of the rows in one round. Returns what people should know: at most one fact. Raises
         DatabaseAway.
 
-        `shards`: those of the round. While a full page of their rows is due already, no row is opened.
+        `shards`: the shards of the round. While a full page of their rows is due already, no row is opened.
         """
         walk = self._walks.get(plan.subscription)
         if walk is None or walk.since_ms != plan.since_ms:

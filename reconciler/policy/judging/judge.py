@@ -1,5 +1,5 @@
-"""Step 9: judges keys. The pure function `judge` returns the next question, and the witnesses answer, until the verdict
-is decided.
+"""Step 9: judges keys. The pure function `judge` returns the next question, and the witnesses answer it, until the
+verdict is decided.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class JudgingRules:
     """Settings of the judging."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: How long a half is left to the broker's check-back; None: as long as the broker says.
+    #: How long a half is left to the broker's check-back. None: as long as the broker says.
     check_back_wait_seconds: float | None = None
     #: A broker that the route has lacked for longer than this has no messages any more.
     retention_seconds: float = RETENTION_SECONDS
@@ -50,12 +50,12 @@ class JudgedKey:
 
     @property
     def asked_brokers(self) -> bool:
-        """True if databases alone did not decide."""
+        """True if databases alone did not decide the verdict."""
         return self.suspect.copies is not None
 
     @property
     def reached_half(self) -> bool:
-        """True if the half was asked for: stage 4 of a verdict."""
+        """True if the half was asked for, which is stage 4 of a verdict."""
         return self.suspect.halves is not None
 
     @property
@@ -75,8 +75,8 @@ class JudgedKey:
         if state is CandidateState.OPEN:
             return True
         # REJECTED was the verdict on an announcement before its commit, and FILTERED and BEFORE_SINCE came from older
-        # settings: later verdicts replace these. A second effect replaces the verdict on the first one; so does half an
-        # effect in another inbox.
+        # settings. Later verdicts replace these. A second effect replaces the verdict on the first effect. So does an
+        # incomplete effect in another inbox.
         is_no_one_effect = self.entry.verdict in {Verdict.COLLISION, Verdict.INCOMPLETE}
         is_corrected = known.verdict is Verdict.CONSUMED and is_no_one_effect
         is_of_its_time = known.verdict in SETTLING - {Verdict.CONSUMED}
@@ -119,13 +119,13 @@ class Judge:
         self.english = english
 
     def is_weaker(self, topic: TopicPlan, plan: SubscriptionPlan) -> bool:
-        """Returns True if the topic has no outbox, or the group no inbox, by configuration."""
+        """Returns True if by configuration the topic has no outbox, or the group no inbox."""
         return not (topic.evidence.has_outbox and self._inbox.is_configured(plan.subscription))
 
     def recall_brokers(self, topic: TopicPlan) -> None:
-        """Makes brokers that have left the route count as witnesses, too; called before brokers are asked.
+        """Makes brokers that have left the route count as witnesses, too. Call this before brokers are asked.
 
-        The ledger remembers them, so that a process that starts while a broker is away knows of it.
+        The ledger remembers such brokers, so a process that starts while a broker is away knows of that broker.
         """
         seen = self._brokers.brokers_seen(topic.topic)
         keep_seconds = self.rules.retention_seconds
@@ -133,15 +133,15 @@ class Judge:
         self._brokers.expect(topic.topic, known - self.rules.retired_brokers)
 
     def watermark(self, plan: SubscriptionPlan) -> Watermark:
-        """Returns the group's low watermark, which is the gate."""
+        """Returns the group's low watermark. This watermark is the gate."""
         return self._brokers.watermark(plan.subscription)
 
     def snapshot(self, topic: TopicPlan, plan: SubscriptionPlan, *, now_ms: int | None = None) -> BrokerSnapshot:
-        """Makes the snapshot of a round, with the round's Redis TIME. None: a person asks about one key."""
+        """Makes the snapshot of a round. `now_ms`: the round's Redis TIME. None: a person asks about one key."""
         return BrokerSnapshot(self._brokers, topic.topic, [plan], now_ms=now_ms)
 
     def judge_keys(self, topic: TopicPlan, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
-        """Verdicts for at most PAGE_KEYS keys, in their order. Writes nothing to the ledger."""
+        """Returns verdicts for at most PAGE_KEYS keys, in the same order. Writes nothing to the ledger."""
         now_ms = snapshot.now_ms
         repairs = self._repairs_of(topic, [s.unique_key for s in suspects if s.known is not None])
         distinct: dict[str, Suspect] = {}
@@ -153,8 +153,8 @@ class Judge:
         return [self._judged(s, judgement) for s, judgement in self._witnesses.settle(opened, judge, snapshot)]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
-        """Asks again for what a closed row lacked: its commit if it is REJECTED, otherwise its effect. Keeps the
-        order."""
+        """Asks again for what a closed row lacked: the commit of a REJECTED row, and the effect of any other row. Keeps
+        the order."""
         suspects = [self._opened(suspect_of(topic, plan, row)) for row in rows]
         rejected = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is Verdict.REJECTED]
         others = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is not Verdict.REJECTED]
@@ -165,8 +165,8 @@ class Judge:
         return [answered[row.unique_key] for row in rows]
 
     def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[JudgedKey]:
-        """Returns verdicts for those keys without a committed row whose half says where the row must be. Costs one
-        look-up per key."""
+        """Returns verdicts for keys without a committed row whose half says where the row must be. Each key costs one
+        look-up."""
         looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
         return [self._judged(one, judgement) for one in looked if (judgement := missed_commit(one)) is not None]
 

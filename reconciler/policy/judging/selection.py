@@ -1,10 +1,11 @@
-"""Step 8: selects the *suspects*, the pending keys that this round looks at. The gate is asked before any question
-about single keys.
+"""Step 8: selects the *suspects*, which are the pending keys that this round looks at. The gate is asked before any
+question about single keys.
 
-A key is due if it is older than the *grace period* and the group has consumed everything that was stored before it
-(watermark). While the gate is shut, a few of the oldest keys (the *trickle*) are still judged, so that lost messages of
-a stopped group are found. Keys that databases alone can settle leave first and do not count. A key that has waited for
-a quarter of the brokers' retention is judged in any case. A key that is set apart is not a suspect yet (tag_filter.py).
+A key is due if two things are true: it is older than the *grace period*, and the group has consumed everything that was
+stored before it (watermark). While the gate is shut, a few of the oldest keys (the *trickle*) are still judged, so that
+lost messages of a stopped group are found. Keys that databases alone can settle leave first and do not count. A key
+that has waited for a quarter of the brokers' retention is judged in any case. A key that is set apart is not a suspect
+yet (tag_filter.py).
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import Candidate, Candidates
 from reconciler.policy.ports.rounds import PendingKey, ShardMemory
 
-#: The smallest page of pending keys for a shard with little room left, because keys that the ledger knows are skipped.
+#: The smallest page of pending keys for a shard with little room left. Keys that the ledger knows are skipped, so a
+#: smaller page might find none.
 PAGE_KEYS_MIN = 50
 #: Most pending keys that a round walks through.
 SCAN_MAX = 20_000
-#: In each round, the halves of at most so many REJECTED keys are looked at, because forged keys must not cost brokers
-#: one look-up each.
+#: Most REJECTED keys whose halves one round looks at, because forged keys must not cost brokers one look-up each.
 HALVES_MAX = 10
-#: One in so many of the keys that a round may judge is reserved for keys that the ledger follows; new keys may take the
-#: rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
+#: The divisor of the room for keys that the ledger follows: one key in so many is reserved for them. New keys may take
+#: the rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
 #: flood.
 KNOWN_SHARE = 8
-#: Its member sorts after that of every other key.
+#: A key whose member sorts after the member of every other key.
 _LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
 
 
@@ -47,9 +48,9 @@ class SelectionRules:
     """How many keys are selected, and how carefully."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: Most keys of a subscription that one pass judges, and most that brokers are asked for in one round.
+    #: Most keys of a subscription that one pass judges. One round asks brokers for at most so many keys, too.
     candidates_max: int = CANDIDATES_MAX
-    #: Most pending keys that one round walks through; those that the ledger knows already are skipped.
+    #: Most pending keys that one round walks through. Keys that the ledger knows already are skipped.
     scan_max: int = SCAN_MAX
     halves_max: int = HALVES_MAX
     #: The brokers' fileReservedTime.
@@ -61,15 +62,15 @@ class WatermarkGate:
     """The first-seen time up to which keys may be judged."""
 
     state: GateState
-    #: What the watermark says about itself; None: it was not asked.
+    #: What the watermark says about itself. None: it was not asked.
     detail: Fact | None = None
     #: Keys that were first seen at or before this time are due.
     due_until_ms: int
-    #: Keys that were first seen at or before this time are older than the grace period: the trickle takes some of them.
+    #: Keys that were first seen at or before this time are older than the grace period. The trickle takes some of them.
     old_until_ms: int
     #: Redis TIME of the round.
     now_ms: int
-    #: The group's watermark; None: not asked, or unknown.
+    #: The group's watermark. None: it was not asked, or is unknown.
     watermark_ms: int | None = None
 
     def lets_through(self, first_seen_ms: int) -> bool:
@@ -78,8 +79,8 @@ class WatermarkGate:
 
 
 def gate_of(now_ms: int, watermark: Watermark, *, plan: SubscriptionPlan, rules: SelectionRules) -> WatermarkGate:
-    """A key is due if score + grace <= now and watermark > score + skew_margin, or if a quarter of the retention has
-    passed."""
+    """Returns the gate. A key is due if score + grace <= now and watermark > score + skew_margin. A key is also due
+    after a quarter of the retention."""
     old_until = now_ms - round(plan.grace_period_seconds * 1000)
     expiring_until = min(old_until, now_ms - round(rules.retention_seconds * 1000 / 4))
     if watermark.state is WatermarkState.UNKNOWN:
@@ -110,24 +111,24 @@ class SuspectSelection:
     due: tuple[Suspect, ...]
     #: Keys that the shut gate holds back: as many as the trickle allows.
     trickle: tuple[Suspect, ...]
-    #: Keys that the ledger has closed already (Redis fell back, or they were announced again).
+    #: Keys that the ledger has closed already. Redis fell back, or they were announced again.
     closed: Mapping[Shard, Sequence[LeftKey]]
-    #: Members of pending that are no unique keys: another program wrote them, and no message matches them.
+    #: Members of pending that are no unique keys. Another program wrote them, and no message matches them.
     misshapen: Mapping[Shard, Sequence[str]]
-    #: Keys that became due since this process's last round and that the ledger did not know.
+    #: Number of keys that became due since this process's last round and that the ledger did not know.
     became_due: int
-    #: True if there may be more due keys than there was room for.
+    #: True if there may be more due keys than this selection had room for.
     has_more: bool
 
 
 def is_closed(candidate: Candidate, plan: SubscriptionPlan, *, skew_margin_seconds: float) -> bool:
     """Returns True if the key may leave pending without another look.
 
-    These keys are judged again at once when they are announced again: REJECTED, because a forged announcement before
-    the commit must not hide a later loss, and because one database may have a tombstone and another one a later commit;
-    FILTERED, which came from the setting `tags` at that time; BEFORE_SINCE, if the group answers for the message now;
-    and CONSUMED, if another inbox may have a second effect, or if there was no commit to compare the effect with, which
-    may then be of another message. A row with an unreadable value does not close its key, either.
+    Four verdicts are judged again at once when the key is announced again. REJECTED: a forged announcement before the
+    commit must not hide a later loss, and one database may have a tombstone while another has a later commit. FILTERED:
+    the verdict came from the setting `tags` at that time. BEFORE_SINCE: only if the group answers for the message now.
+    CONSUMED: only if another inbox may have a second effect, or if no commit was compared with the effect, which may
+    then be of another message. A row with an unreadable value does not close its key, either.
     """
     if candidate.damage is not None or candidate.state is CandidateState.OPEN:
         return False
@@ -142,16 +143,16 @@ def is_closed(candidate: Candidate, plan: SubscriptionPlan, *, skew_margin_secon
 def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
     """Returns True if a round asks the ledger for the row: the row is open, and its shard still exists.
 
-    After the number of queues was lowered, rows of removed shards are looked at where their keys are pending now. So
-    are rows with unreadable values, which might never be due.
+    After the number of queues was lowered, rows of removed shards are looked at where their keys are pending now. The
+    same is done for rows with unreadable values, which might never be due.
     """
     return candidate.damage is None and candidate.state is CandidateState.OPEN and candidate.shard < shards_in_all
 
 
 class SuspectSelector:
-    """Walks pending and the ledger's open rows within limits. Used by the thread of the rounds only.
+    """Walks pending and the ledger's open rows within limits. Only the thread of the rounds uses it.
 
-    The cursors only save time: after a restart the walk begins with the oldest key again.
+    The cursors only save time. After a restart the walk begins with the oldest key again.
     """
 
     def __init__(self, *, memory: ShardMemory, candidates: Candidates, rules: SelectionRules) -> None:
@@ -223,8 +224,8 @@ class SuspectSelector:
         rows = self._candidates.open_due(plan.subscription, shards=numbers, limit=limit)
         known: list[Suspect] = []
         for row in rows:
-            # A time from when Redis' clock was ahead would make the key wait until that time comes; the round corrects
-            # the times of pending keys, too. The stored time stays the earlier one.
+            # A time from when Redis' clock was ahead would make the key wait until that time comes. The round corrects
+            # the times of pending keys, too. The stored time stays the earlier time.
             first_seen_ms = min(row.first_seen_ms, gate.now_ms)
             known.append(
                 replace(
@@ -237,7 +238,7 @@ class SuspectSelector:
         return known
 
     def _walk_shard(self, plan: SubscriptionPlan, shard: Shard, gate: WatermarkGate, walk: _Walk) -> None:
-        # Not above what can be due now, because Redis' clock may have been set back.
+        # The limit is not above what can be due now, because Redis' clock may have been set back.
         before = min(self._due_before.get(shard, -1), gate.old_until_ms)
         after = self._cursors.pop(shard, None)
         while walk.goes_on:
@@ -250,7 +251,7 @@ class SuspectSelector:
                 self._due_before[shard] = max(before, gate.due_until_ms)
                 return
             after = page[-1]
-        # The walk stopped early: the next round continues after the last key that was looked at.
+        # The walk stopped early. The next round continues after the last key that was looked at.
         if after is not None:
             self._due_before[shard] = max(before, after.first_seen_ms)
         resume = walk.resume_after(after)
@@ -266,9 +267,10 @@ class SuspectSelector:
         *,
         going_on: Collection[str] = frozenset(),
     ) -> Iterator[SuspectSelection]:
-        """Yields passes over the keys that only the gate holds back, one page per shard, the oldest first.
+        """Yields passes over the keys that only the gate holds back. A pass has one page per shard and begins with the
+        oldest keys.
 
-        `due` has the keys that the ledger does not follow. The caller may stop at any time; scan_max bounds all passes
+        `due` has the keys that the ledger does not follow. The caller may stop at any time. scan_max bounds all passes
         together.
         """
         if gate.due_until_ms >= gate.old_until_ms:
@@ -299,7 +301,7 @@ class SuspectSelector:
                 else:
                     places[shard] = page[-1]
             fruitful |= {suspect.shard for suspect in walk.found}
-            # Pages with only keys that the ledger follows are read once and not in every round.
+            # Pages with only keys that the ledger follows are read once, and not in every round.
             self._behind_cursors |= {s: after for s, after in places.items() if s.number not in fruitful}
             yield SuspectSelection(
                 due=tuple(sorted(walk.found, key=lambda s: (s.first_seen_ms, s.unique_key))),
@@ -359,13 +361,14 @@ class _Walk:
 
     @property
     def goes_on(self) -> bool:
-        """True while there is room for keys, or keys are still counted."""
+        """Returns True while there is room for keys, or while keys are still counted."""
         wants_more = self._room_share > 0 or self.became_due <= self._count_until
         return wants_more and self._scan_share > 0
 
     @property
     def page_keys(self) -> int:
-        """How many keys to read next: little more than there is room for; whole pages if keys are only counted."""
+        """Returns how many keys to read next: little more than there is room for. If keys are only counted, returns
+        whole pages."""
         return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
 
     def waits(self, pending: PendingKey) -> bool:
@@ -381,7 +384,7 @@ class _Walk:
         elif row is not None and is_closed(row, self.plan, skew_margin_seconds=self._skew_margin_seconds):
             self.note_closed(shard, row)
         elif not self.waits(pending) and (row is None or not is_followed(row, self.topic.shards)):
-            # Only keys without a ledger row are counted, because the number of known ones says nothing about new
+            # Only keys without a ledger row are counted, because the number of known keys says nothing about new
             # losses.
             self.became_due += is_new and row is None
             if self._room_share <= 0:
@@ -403,10 +406,10 @@ class _Walk:
             self._last = pending
 
     def leave_out(self, shard: Shard, pending: PendingKey) -> None:
-        """Notes a member that is no unique key."""
+        """Records a member of pending that is not a unique key."""
         self.misshapen.setdefault(shard, []).append(pending.unique_key)
 
     def note_closed(self, shard: Shard, row: Candidate) -> None:
-        """Notes a key that the ledger has closed."""
+        """Records a key that the ledger has closed."""
         left = LeftKey(unique_key=row.unique_key, state=row.state, verdict=row.verdict)
         self.closed.setdefault(shard, []).append(left)

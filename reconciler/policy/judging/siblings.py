@@ -1,7 +1,9 @@
-"""A row of the business says that a key was committed, and several halves have that key and tag: tries of one order.
+"""Handles several halves with one business key and tag, which are tries of one order. A row of the business says that
+the key was committed.
 
-Which of them the row is of nobody can tell. Where one was delivered, nothing is known to be missing. Where none was,
-the consumers miss one of them, and a person has to hear of it: once brokers have had the time to ask about them.
+Nobody can tell to which of these halves the row belongs. If one of them was delivered, nothing is known to be missing.
+If none was delivered, the consumers miss one of them, and a person has to hear of it. Brokers get the time to ask about
+these halves first.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import copies_unknown
 from reconciler.policy.judging.suspect import Suspect
 
-#: Shortest wait before the next look at a half of which another one was delivered: nothing but a copy of its own
-#: changes it.
+#: Shortest wait before the next look at a half if another half of its key was delivered, because only a copy of this
+#: half changes anything.
 SIBLING_DELIVERED_WAIT_SECONDS = 3600.0
 
 
@@ -33,13 +35,13 @@ class SiblingDoubt:
     """Why a committed row proves no loss of this half."""
 
     reason: Fact
-    #: None: time alone decides it.
+    #: What prevents a decision. None: only time does.
     by: Undecided | None
     wait_seconds: float | None = None
 
 
 def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
-    """None: the row is of this half, since there is no other."""
+    """Returns why the row may belong to another half, or the next question. None: no other half exists."""
     if (seen := delivered_sibling(suspect)) is not None:
         return seen  # also where the others' halves have been forgotten since, or cannot be read now
     # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
@@ -72,8 +74,9 @@ def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
 
 
 def _may_be_gone(suspect: Suspect, oldest_ms: int) -> bool:
-    """A copy of the oldest one may have been deleted by age; not where none of them had one while it would have been
-    there. A person has to hear of both: the consumers may miss the order."""
+    """Returns True if a copy of the oldest half may have been deleted by age. Returns False if an earlier look, early
+    enough to see such a copy, found none. A person has to hear of both cases, because the consumers may miss the
+    order."""
     before = _reason_before(suspect)
     if before is not None and before.code is NO_SIBLING_DELIVERED:
         return False
@@ -81,7 +84,8 @@ def _may_be_gone(suspect: Suspect, oldest_ms: int) -> bool:
 
 
 def delivered_sibling(suspect: Suspect) -> SiblingDoubt | None:
-    """Another half of the key was seen delivered at an earlier look: its copy may have been deleted by age since."""
+    """Returns the doubt of an earlier look that saw another half of the key delivered. The copy of that half may have
+    been deleted by age since."""
     before = _reason_before(suspect)
     return _delivered(suspect, before) if before is not None and before.code is SIBLING_DELIVERED else None
 
@@ -97,12 +101,12 @@ def _delivered(suspect: Suspect, reason: Fact) -> SiblingDoubt:
 
 
 def _age_left(suspect: Suspect, newest_ms: int, wanted_seconds: float) -> float:
-    """Until the youngest of the others is so old. A person who asks does not wait."""
+    """Returns the seconds until the youngest other half has this age. A person who asks does not wait."""
     return 0.0 if suspect.now_ms is None else wanted_seconds - (suspect.now_ms - newest_ms) / 1000
 
 
 def _seconds_left(suspect: Suspect, newest_ms: int) -> float | Question:
-    """How long brokers may still ask about this half, or about the youngest of the others, and deliver it."""
+    """Returns how long brokers may still ask about this half, or about the youngest other half, and so deliver it."""
     check_back = suspect.check_back
     if check_back is None:
         is_asked_about = suspect.own_halves is not None and suspect.own_halves.is_found

@@ -19,21 +19,21 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate, Repair
 
-#: In the evidence: the number of consecutive looks that met an unreadable value.
+#: A field of the evidence: the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"
-#: In the evidence: the verdict that had closed the key before it was opened again.
+#: A field of the evidence: the verdict that had closed the key before the key was opened again.
 TAKEN_BACK = "taken_back"
-#: In the evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look with that cause}.
+#: A field of the evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look with that cause}.
 UNDECIDED = "undecided"
-#: In the evidence: the outbox that a half names, {"identity", "producer_group", "half_at"}.
+#: A field of the evidence: the outbox that a half names, {"identity", "producer_group", "half_at"}.
 NAMED_OUTBOX = "named_outbox"
-#: In the evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
+#: A field of the evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
 GIVEN_MS = "given_ms"
-#: In the evidence: the producer's span, if the message carries one.
+#: A field of the evidence: the producer's span, if the message carries one.
 TRACEPARENT = "traceparent"
-#: In the evidence: what the row of the business says, {"state", "detail"}.
+#: A field of the evidence: what the row of the business says, {"state", "detail"}.
 COMMIT_QUERY = "commit_query"
-#: At most so many characters of the reason are stored, because it may repeat texts of a half.
+#: Most characters of the reason that are stored, because a reason may repeat texts of a half.
 REASON_CHARACTERS_MAX = 2_000
 
 
@@ -43,11 +43,11 @@ class Suspect(CaseFile):
 
     first_seen_ms: int
     shard: int
-    #: Redis TIME of the round; None: a person asks, and the grace period does not matter.
+    #: Redis TIME of the round. None: a person asks, and the grace period does not matter.
     now_ms: int | None = None
     #: The ledger's row, if the key was judged before.
     known: Candidate | None = None
-    #: False: the gate holds this key back, so only its inbox and outbox are asked.
+    #: False if the gate holds this key back, so that only its inbox and outbox are asked.
     gate_open: bool = True
     #: The topic-wide repair of the key, if there is one.
     repair: Repair | None = None
@@ -63,7 +63,7 @@ class Suspect(CaseFile):
 
     @property
     def was_lost(self) -> bool:
-        """True if its loss was proved earlier."""
+        """True if the loss of the key was proved earlier."""
         return self.known is not None and self.known.loss_verdict is not None
 
     @property
@@ -88,12 +88,13 @@ class Suspect(CaseFile):
 
     @property
     def is_weaker(self) -> bool:
-        """True if a witness is missing by configuration: then every verdict says so."""
+        """True if a witness is missing by configuration. Then every verdict says so."""
         return not (self.has_outbox and self.group.has_inbox)
 
     @property
     def named_outboxes(self) -> tuple[NamedOutbox, ...]:
-        """The outboxes that halves name: from halves that were looked at now, or from the stored evidence."""
+        """The outboxes that halves name. The names come from halves that were looked at now, or from the stored
+        evidence."""
         if self.halves is not None:
             return named_outboxes(self.halves, topic=self.topic.topic)
         noted = self.known.evidence.get(NAMED_OUTBOX) if self.known is not None else None
@@ -106,7 +107,7 @@ class Suspect(CaseFile):
 
     @property
     def damaged_looks(self) -> int:
-        """The number of consecutive looks that met an unreadable value, this one included."""
+        """The number of consecutive looks that met an unreadable value. This look counts, too."""
         if self.damage is None:
             return 0
         before = self.known.evidence.get(DAMAGED_LOOKS) if self.known is not None else None
@@ -128,7 +129,7 @@ def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Susp
 def evidence_of(
     suspect: Suspect, english: Callable[[Fact], str], *, reason: Fact, undecided_by: Undecided | None = None
 ) -> dict[str, object]:
-    """Returns the evidence for JSON: the answer of each witness. Bounded."""
+    """Returns the evidence for JSON: the answer of each witness. Its size is bounded."""
     evidence: dict[str, object] = {REASON: reason}
     if undecided_by is not None:
         evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
@@ -173,8 +174,8 @@ def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:
 
 
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
-    """Returns what keeps a key UNKNOWN, and since when (Redis TIME); None: only time, or a release that did not store
-    it."""
+    """Returns what keeps a key UNKNOWN, and since when (Redis TIME). None: only time, or an older release that stored
+    no cause."""
     noted = evidence.get(UNDECIDED)
     if not isinstance(noted, Mapping) or noted.get("by") not in tuple(Undecided):
         return None, None
@@ -195,8 +196,8 @@ def lacked_commit(evidence: Mapping[str, object]) -> bool:
 
 
 def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
-    """Returns where the newest copy of each kind lies, which copies are of other messages, and when the message was
-    given to groups too early."""
+    """Returns three things: where the newest copy of each kind lies, which copies are of other messages, and when the
+    message was given to groups too early."""
     found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
     others: list[Fact] = []
     copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
@@ -213,8 +214,7 @@ def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
 
 
 def taken_back(suspect: Suspect, english: Callable[[Fact], str], verdict: Verdict) -> dict[str, object]:
-    """Returns evidence about the last other verdict that had closed the key: its reason, and the Redis TIME by which it
-    was made."""
+    """Returns evidence about the last other verdict that had closed the key: its reason, and its time by Redis."""
     known = suspect.known
     if known is None:
         return {}

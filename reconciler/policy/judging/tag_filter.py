@@ -1,15 +1,19 @@
 """Between steps 7 and 8: removes keys from pending whose tag the group does not take, on the evidence of the outbox.
 
-An announcement contains the tag of each key, so the announcement consumer knows which keys the group will not take. It
-may not drop them, because announcements can be forged, and only the outbox has the tag of the committed message. It may
-not ask the outbox either, because an outbox that is away would stop it. So it admits such a key like any other and
-*sets it apart*: in the same atomic step, it adds the key to a set beside the half set. That set is only a hint. For the
-round and the floor the key is an ordinary pending key. If the hint is lost or forged, or another release that runs
-beside this one does not know it, that costs one verdict. A key that was announced twice with different tags is compared
-like any other. Repeated announcements with a foreign tag cannot hide a key: once a round has compared it, the key is a
-suspect in that round, even if it is set apart again. If the outbox row has a tag that the group does not take, the key
-leaves without a look-up and without a row in the ledger, because the outbox row is the evidence. Every other key is
-treated as if it had not been set apart. A key whose outbox does not answer stays pending and set apart.
+An announcement contains the tag of each key, so the announcement consumer knows which keys the group will not take. The
+consumer may not drop these keys, because announcements can be forged, and only the outbox has the tag of the committed
+message. The consumer may not ask the outbox either, because an outbox that is away would stop it. So it admits such a
+key like any other and *sets it apart*: in the same atomic step, it adds the key to a set beside the half set. That set
+is only a hint. For the round and the floor the key is an ordinary pending key.
+
+The hint may be lost or forged, or another release that runs beside this one may not know it. Each of these costs one
+verdict. A key that was announced twice with different tags is compared like any other. Repeated announcements with a
+foreign tag cannot hide a key. Once a round has compared the key, it is a suspect in that round, even if it is set apart
+again.
+
+If the outbox row has a tag that the group does not take, the key leaves without a look-up and without a row in the
+ledger, because the outbox row is the evidence. Every other key is treated as if it had not been set apart. A key whose
+outbox does not answer stays pending and set apart.
 """
 
 from __future__ import annotations
@@ -26,12 +30,12 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import OutboxEvidence
 from reconciler.policy.ports.rounds import ShardMemory
 
-#: Most keys of a subscription that are compared in one round; at least one page per shard.
+#: Most keys of a subscription that are compared in one round. At least one page per shard is compared.
 COMPARED_KEYS_MAX = 100_000
 
 
 def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool | None:
-    """Returns True if the message was committed with a tag that the group does not take; None: the outbox did not
+    """Returns True if the message was committed with a tag that the group does not take. None: the outbox did not
     answer.
 
     A row with an unreadable value counts as an answer, because waiting does not cure it.
@@ -44,9 +48,9 @@ def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool |
 
 
 class TagFilter:
-    """Compares keys that are set apart with the outbox. Used by the thread of the rounds only.
+    """Compares keys that are set apart with the outbox. Only the thread of the rounds uses it.
 
-    The cursors only save time: after a restart the comparison may begin anywhere.
+    The cursors only save time. After a restart the comparison may begin anywhere.
     """
 
     def __init__(self, *, memory: ShardMemory, outbox: OutboxEvidence, events: EventSink) -> None:
@@ -59,11 +63,11 @@ class TagFilter:
     def leave(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Sequence[Shard]) -> tuple[int, set[str]]:
         """Returns how many keys left pending, and which keys are suspects of this round.
 
-        A crash in the middle leaves the rest set apart.
+        A crash in the middle leaves the remaining keys set apart.
         """
         share = COMPARED_KEYS_MAX // max(1, len(shards))
         found = [(shard, key) for shard in shards for key in self._apart(shard, share)]
-        # After a page without any answer, there may be keys of another outbox that is not away.
+        # If a whole page had no answer, there may be keys of another outbox that is not away.
         first = self._unanswered.pop(plan.subscription, 0) % max(1, len(found))
         found = found[first:] + found[:first]
         left, going_on = 0, set[str]()
@@ -92,9 +96,10 @@ class TagFilter:
         return list(found)
 
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
-        """Members that are no keys are suspects, and so are all keys if no outbox is configured any more."""
+        """Compares keys with the outbox. Members that are no keys are suspects. If no outbox is configured any more,
+        all keys are."""
         asked = [key for key in keys if is_unique_key(key)] if topic.evidence.has_outbox else []
-        # No absence is believed here, so none has to be proved: a key without a row is judged.
+        # No absence is trusted here, so no absence has to be proved: a key without a row is judged.
         lookups = self._outbox.look_up(topic.topic, dict.fromkeys(asked, 0)) if asked else {}
         return {key: is_filtered_out(lookups[key], plan) if key in lookups else False for key in keys}
 

@@ -13,15 +13,16 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
-#: Wait before the databases are asked whether what a closed key lacked is there after all.
+#: Shortest pause before databases are asked again for what a closed key lacked.
 ASK_AGAIN_SECONDS_MIN = 60.0
 
 
 def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: float, was_lost: bool = False) -> float:
-    """Returns how long an OPEN key waits for its next look: a fraction of the grace period, doubled with each look, up
-    to a limit.
+    """Returns how long an OPEN key waits for its next look: a fraction of the grace period, which doubles with each
+    look up to a limit.
 
-    `was_lost`: a loss was proved earlier. Then its repair's copy is young, however often the key was looked at before.
+    `was_lost`: a loss was proved earlier. Then the copy that its repair made is young, even if the key was looked at
+    often before.
     """
     if judgement.wait_seconds is not None:
         return judgement.wait_seconds
@@ -34,10 +35,11 @@ def wait_seconds(judgement: Judgement, *, attempts: int, grace_period_seconds: f
 
 
 def ask_again_seconds(judgement: Judgement, suspect: Suspect) -> float | None:
-    """Wait before a key that left pending for want of a database row is asked for again. None: the verdict is final.
+    """Returns the pause before databases are asked again about a key that left pending because a row was missing. None:
+    the verdict is final.
 
-    A tombstone is final where no other database was taken at its word that it has no row, and so is another content. A
-    present effect would be found again each time.
+    A tombstone is final unless another database only claimed to have no row. Another content is final, too. A present
+    effect would be found again each time.
     """
     if judgement.verdict is Verdict.REJECTED:
         outbox = suspect.outbox

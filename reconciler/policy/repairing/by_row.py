@@ -1,5 +1,5 @@
-"""Decides about a send that rests on a row of the business: only answers from after the claim count, and nothing that
-was proved before. Pure.
+"""Decides about a send that rests on a row of the business. Only answers from after the claim count; earlier proofs do
+not. Pure.
 
 A producer's answer to its broker delivers the message as an END does. So nothing is sent while a producer could answer,
 or if a producer may have rolled the half back.
@@ -26,16 +26,16 @@ from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import newest_per_broker
 from reconciler.policy.repairing.case import RepairCase, RepairStep, stay
 
-#: Longest pause between two looks at a repair whose row may belong to another message: only that message's end changes
-#: this.
+#: Longest pause between two looks at a repair whose row may belong to another message, because only the end of that
+#: message changes this.
 SIBLINGS_WAIT_SECONDS_MAX = 300.0
-#: Pause before half queues are read further.
+#: Pause before half queues are read on.
 _READING_ON_SECONDS = 1.0
 
 
 def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep:
-    """Returns the send once the row is known to belong to this message alone. If two messages have one key and tag,
-    each sees the other and none is sent, so that two sends of a key are never under way."""
+    """Returns the send once the row is known to belong to this message alone. If two messages have the same key and
+    tag, each look sees the other message, and neither is sent. So two sends of a key are never under way."""
     if case.business is None:
         return Question.COMMIT_QUERY
     committed = is_committed(case.business)
@@ -47,13 +47,14 @@ def proved_by_row(case: RepairCase, answer: RepairStep) -> Question | RepairStep
 
 def sent_anew(of_key: Lookup[StoredMessage], case: RepairCase, message: StoredMessage) -> Lookup[StoredMessage]:
     """Returns delivered messages with the same key and tag but another unique key, such as a message that the service
-    sent again: the row of the business may as well be theirs."""
+    sent again. The row of the business may belong to such a message."""
     return of_key.only(lambda one: one.unique_key != case.unique_key and one.tag == message.tag)
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """Returns the send if no producer is connected that could answer a broker's question about a half, and none may
-    have rolled it back, because an answer delivers, too. Producers are not asked about a half that was given up."""
+    """Returns the send if no connected producer could answer a broker's question about a half, and no producer may have
+    rolled a half back. An answer would deliver the message a second time. Producers are not asked about a half that was
+    given up."""
     parked = newest_per_broker(case.own_parked.records if case.own_parked is not None else ())
     asked = {
         broker: half
@@ -74,14 +75,14 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
         left_seconds = look.interval_seconds - min(look.away_seconds, case.waited_seconds)
         if left_seconds > 0:
             return stay(case, PRODUCERS_AWAY(group=half.producer_group, broker=broker), max(1.0, left_seconds))
-        # END, also END ROLLBACK, leaves the half where it is; the broker puts back only a half that is open.
+        # END and END ROLLBACK leave the half at its place. The broker puts back only a half that is open.
         if half.check_times is None or not _is_put_back(half, look, since_seconds=case.waited_seconds):
             return _wait(case, NOT_PUT_BACK(group=half.producer_group, broker=broker))
     return replace(send, halves=tuple(asked.values()))
 
 
 def _is_put_back(half: StoredMessage, look: ProducerLook, *, since_seconds: float) -> bool:
-    """Returns True if the half was put back after a look, so many seconds ago, that found no producer."""
+    """Returns True if the half was put back after a look, at least so many seconds ago, that found no producer."""
     ends = [end for seconds, end in look.half_queue_ends if seconds <= since_seconds]
     return bool(ends) and half.queue_offset >= min(ends)
 

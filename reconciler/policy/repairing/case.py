@@ -38,17 +38,17 @@ from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.repairing.rungs import RUNGS, Act, RungTraits
 
 ATTEMPTS_MAX = 16
-#: If the index has passed the send by this time and a copy is still absent, the send did not make one.
+#: If the index has passed the send by this time and a copy is still absent, the send made no copy.
 SEND_MARGIN_MS = 5_000
-#: For so long after the proof of its loss an attempt that a look right before the send held back is not counted: then a
-#: broker that never answers the look ends the repair, and a person hears of it.
+#: During this time after the proof of its loss, an attempt is not counted if a look right before the send held it back.
+#: Later such attempts count. So a broker that never answers the look ends the repair, and a person hears of it.
 HELD_BACK_SECONDS_MAX = 6 * 3600.0
 #: Pauses between two attempts.
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 #: Longest pause between two looks at a repair that waits for its effect.
 SENT_WAIT_SECONDS_MAX = 60.0
 
-#: For so long a repair that was not sent waits for an unreadable value to be corrected.
+#: A repair that was not sent waits so long for the correction of an unreadable value.
 DAMAGED_SECONDS_MAX = 900.0
 
 _LEGAL = {
@@ -73,7 +73,7 @@ def back_off_seconds(attempts: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairStep:
-    """What to do next, and the state to write if nothing is sent."""
+    """The next step, and the state to write if nothing is sent."""
 
     act: Act
     state: RepairState
@@ -84,23 +84,23 @@ class RepairStep:
     halves: tuple[StoredMessage, ...] = ()
     groups: tuple[str, ...] = ()
     rows: tuple[Repair, ...] = ()
-    #: The proof for the send if no outbox has one: a row of the business. `halves` are those that brokers may still ask
-    #: about: no producer may be connected that could answer.
+    #: The proof of the send if no outbox has one: a row of the business. `halves` are the halves about which brokers
+    #: may still ask, so that no producer may be connected that could answer.
     commit: Commit | None = None
-    #: True: decide again at once, while the claim is kept.
+    #: True if the next decision follows at once, while the claim is kept.
     goes_on: bool = False
-    #: True: the attempt that was counted sent nothing.
+    #: True if the counted attempt sent nothing.
     takes_back_attempt: bool = False
 
     @property
     def subject(self) -> StoredMessage:
-        """The message of an act; raises InvariantViolation for an act without one."""
+        """The message of an act. Raises InvariantViolation for an act without a message."""
         if self.message is None:
             raise InvariantViolation(f"{self.act} has no message")
         return self.message
 
     def only_writes(self, **changes: Any) -> RepairStep:
-        """Returns the step without its act: it writes the state only."""
+        """Returns the step without its act: it only writes the state."""
         return replace(self, act=Act.WRITE, message=None, halves=(), groups=(), **changes)
 
 
@@ -112,17 +112,17 @@ class RepairCase(CaseFile):
     repair: Repair
     #: Database time of the claim.
     now_ms: int
-    #: The effect is looked for at the earliest so long after a send.
+    #: The shortest time from a send until its effect is looked for.
     verify_after_seconds: float
-    #: If the last send, or the proof of the loss, lies ahead of the ledger's clock: for how long this process has seen
-    #: that.
+    #: For how long this process has seen that the last send, or the proof of the loss, lies ahead of the ledger's
+    #: clock. 0 if neither does.
     seen_seconds: float = 0.0
-    #: Group -> its verdict in the ledger, read after the claim. A group without a verdict is left out.
+    #: Group -> the group's verdict in the ledger, read after the claim. A group without a verdict is left out.
     verdicts: Mapping[str, Candidate] = field(default_factory=dict)
 
     def not_before_ms(self, question: Question) -> int:
-        """Returns the time of the proof of the loss; for committed copies, also of the last send, which may have made
-        one."""
+        """Returns the time of the proof of the loss. For committed copies, returns the time of the last send, which may
+        have made a copy."""
         sent_at_ms = self.repair.sent_at_ms
         match question:
             case Question.OUTBOX:
@@ -134,13 +134,13 @@ class RepairCase(CaseFile):
                 return self.repair.created_at_ms
 
     def is_asked_of_now(self, question: Question) -> bool:
-        """Returns True before a send, because messages that came while rows, half queues and producers were asked
-        count, too."""
+        """Returns True before a send. Messages that came while rows, half queues and producers were asked count,
+        too."""
         return question in (Question.COPIES_AGAIN, Question.MESSAGES_OF_KEY)
 
     def before_a_send(self, repair: Repair) -> RepairCase:
-        """Returns the file for a repair that is SENDING now: brokers are asked again, because the send may change their
-        answers."""
+        """Returns the file for a repair that is SENDING now. Brokers are asked again later, because the send may change
+        their answers."""
         of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
         return replace(
             self, repair=repair, copies=None, copies_again=None, halves=None, parked=None, business=None, siblings=None,
@@ -149,11 +149,11 @@ class RepairCase(CaseFile):
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """The groups whose effect is awaited. Left out are groups that were given the message before they answer for
-        messages, and groups that a person has dismissed.
+        """The groups whose effect is awaited. Two kinds of groups are left out: groups that were given the message
+        before they answer for messages, and groups that a person has dismissed.
 
-        If no group is left, no group has the effect and no broker a copy, then a half that is gone now had proved the
-        loss: all groups count.
+        If no group is left, although no group has the effect and no broker a copy, all groups count: the loss was
+        proved by a half that is gone now.
         """
         lacking = tuple(plan for plan in self._lacking if not (self._is_dismissed(plan) or self._was_delivered(plan)))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
@@ -163,26 +163,26 @@ class RepairCase(CaseFile):
 
     @property
     def is_taken_by_nobody(self) -> bool:
-        """True if no group takes the message by these settings and none has its effect: the process that proved the
+        """True if no group takes the message by these settings and none has its effect. The process that proved the
         loss may have other settings."""
         return not self._lacking and not any(self._has_effect(plan.group) for plan in self.plans)
 
     @property
     def spared(self) -> tuple[str, ...]:
-        """Groups without the effect that a person has dismissed. A copy for every group would have a second effect
-        there, because the person did by hand what was missing."""
+        """Groups without the effect that a person has dismissed. In these groups a copy for every group would have a
+        second effect, because the person did by hand what was missing."""
         return tuple(sorted(plan.group for plan in self._lacking if self._is_dismissed(plan)))
 
     @property
     def unread_verdict(self) -> Fact | None:
-        """Why it is unknown whether a person has dismissed a group that lacks the effect; None: it is known."""
+        """Why it is unknown whether a person has dismissed a group that lacks the effect. None: this is known."""
         rows = [self.verdicts[plan.group] for plan in self._lacking if plan.group in self.verdicts]
         return next(
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
         )
 
     def _was_delivered(self, plan: SubscriptionPlan) -> bool:
-        """Returns True if the group has no inbox and has passed a copy: nothing more can become known."""
+        """Returns True if the group has no inbox and has passed a copy, so that nothing more can become known."""
         row = self.verdicts.get(plan.group)
         return row is not None and (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.DELIVERED)
 
@@ -191,14 +191,15 @@ class RepairCase(CaseFile):
         return row is not None and (row.is_dismissed or row.took_effect_dismissed)
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """Returns what every case file returns, but UNKNOWN for a group without an inbox that has passed the copies."""
+        """Returns the position as for every case file. A group without an inbox that has passed the copies is
+        UNKNOWN."""
         position = CaseFile.position_of(self, plan)
         is_past = position is Question.GROUP_COPIES
         return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].has_inbox else position
 
     def group_positions(self) -> Mapping[str, Verdict] | Question:
-        """Returns the position of each missing group relative to the committed copies, or the question that would show
-        it."""
+        """Returns the position of each missing group relative to the committed copies. Until all positions are known,
+        returns the next question."""
         positions: dict[str, Verdict] = {}
         for plan in self.missing:
             position = self.position_of(plan)
@@ -208,7 +209,7 @@ class RepairCase(CaseFile):
         return positions
 
     def proof_of(self, message: StoredMessage) -> Commit:
-        """Returns the commit that proves the send of a copy. Raises InvariantViolation without one."""
+        """Returns the commit that proves the send of a copy. Raises InvariantViolation if no commit proves it."""
         return self.commit or self.topic.evidence.commit_of_copy(message)
 
     @property
@@ -218,7 +219,7 @@ class RepairCase(CaseFile):
 
     @property
     def outbox_unknown(self) -> Fact | None:
-        """Why the outbox has no answer about the commit; None: it answered."""
+        """Why the outbox has no answer about the commit. None: the outbox answered."""
         lookup = self.outbox
         return outbox_unknown(lookup) if lookup is not None and lookup.is_unknown else None
 
@@ -229,7 +230,7 @@ class RepairCase(CaseFile):
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Unfinished hand-overs of groups that have the effect: their handler must not run.
+        """Unfinished hand-overs of groups that have the effect. Their handler must not run.
 
         Groups without a [[subscriptions]] section are left out, because their inbox is never read.
         """
@@ -238,7 +239,7 @@ class RepairCase(CaseFile):
 
     @property
     def effect_unknown(self) -> Fact | None:
-        """Why it is unknown whether a group lacks the effect. None: a group is known to lack it, or has no inbox
+        """Why it is unknown whether a group lacks the effect. None: a group surely lacks the effect, or has no inbox
         configured."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
@@ -251,15 +252,15 @@ class RepairCase(CaseFile):
 
     @property
     def other_content(self) -> Fact | None:
-        """Why the effect of a group is of another message; None: no such effect is known."""
+        """Why the effect of a group is of another message. None: no such effect is known."""
         message, topic = self.message, self.topic.topic
         found = ((name, other_content(of.inbox, message, topic=topic)) for name, of in sorted(self.of_group.items()))
         return next((OTHER_EFFECT_OF(group=group, why=why) for group, why in found if why is not None), None)
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds since the last send, or since the proof of the loss: at least as long as this process has seen it
-        so."""
+        """Seconds since the last send, or since the proof of the loss. At least as long as this process has seen this
+        time ahead of the ledger's clock."""
         return max((self.now_ms - waits_since_ms(self.repair)) / 1000, self.seen_seconds)
 
     @property
@@ -274,12 +275,12 @@ class RepairCase(CaseFile):
 
 
 def waits_since_ms(repair: Repair) -> int:
-    """Returns when the last send happened, or else when the loss was proved, by the ledger's clock."""
+    """Returns when the last send happened, by the ledger's clock. Without a send, returns when the loss was proved."""
     return repair.created_at_ms if repair.sent_at_ms is None else repair.sent_at_ms
 
 
 def stay(case: RepairCase, reason: Fact, wait_seconds: float) -> RepairStep:
-    """Returns the decision to leave a repair as it is for a while."""
+    """Returns the decision that leaves a repair unchanged for a while."""
     return RepairStep(
         act=Act.WRITE, state=case.repair.state, rung=case.repair.rung, reason=reason, wait_seconds=wait_seconds
     )
@@ -321,7 +322,8 @@ class RepairOutcome:
     state: RepairState
     attempts: int
     reason: Fact
-    #: "sent", "done", "failed", "waits", "held" (a brake), "taken" (another owner has it), "planned" (dry run).
+    #: "sent", "done", "failed", "waits", "held" (by a brake), "taken" (another owner has the repair) or "planned" (dry
+    #: run).
     outcome: str
 
 

@@ -1,4 +1,4 @@
-"""Step 10 as pure functions: from evidence alone, decides what to do next with a repair (states: case.py)."""
+"""Step 10 as pure functions: decides from evidence alone what to do next with a repair (states: case.py)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def decide(case: RepairCase) -> Question | RepairStep:
 
 
 def _unless_damaged(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """Lets a repair fail that waits for an unreadable value and has sent nothing, because such a value never cures
+    """Fails a repair that waits for an unreadable value and has sent nothing, because such a value never cures
     itself."""
     if isinstance(answer, Question) or answer.state is not RepairState.OPEN or answer.goes_on:
         return answer
@@ -111,8 +111,8 @@ def _write(case: RepairCase, state: RepairState, reason: Fact, *, rung: Rung | N
 def _wait(case: RepairCase, reason: Fact, seconds: float | None = None) -> RepairStep:
     usual = case.usual_wait_seconds
     if case.repair.state is RepairState.SENT:
-        # A group that consumes nothing for hours keeps every repair SENT: they are looked at more and more rarely, but
-        # never dropped.
+        # A group that consumes nothing for hours keeps every repair SENT. Such repairs are looked at more and more
+        # rarely, but never dropped.
         usual = max(usual, min(case.waited_seconds / 4, SENT_WAIT_SECONDS_MAX))
     return _write(case, case.repair.state, reason, wait_seconds=usual if seconds is None else seconds)
 
@@ -134,7 +134,7 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
     if case.repair.is_unsent:
         return _done(case, HEALED())
     if case.rung.proof is Question.HAND_OVERS:
-        # The effect is committed before its row: a worker may still hold the row, and a failed one is for a person. A
+        # The effect is committed before its row: a worker may still hold the row, and a failed row is for a person. A
         # row that was not run is withdrawn, because its worker could run it after the effect's inbox row was deleted.
         if case.hand_overs is None:
             return Question.HAND_OVERS
@@ -144,7 +144,7 @@ def _every_effect_seen(case: RepairCase) -> Question | RepairStep:
 
 
 def _finish(case: RepairCase) -> Question | RepairStep:
-    """Makes the repair DONE, after the broker was stopped from asking for half copies that no longer matter."""
+    """Makes the repair DONE. Before that, the broker is stopped from asking about half copies that no longer matter."""
     if case.waited_seconds < case.verify_after_seconds:
         # 5.1+ writes OP records up to 3 s late: a check in between puts the half back once more.
         return _wait(case, WAITS_FOR_PUT_BACK(), case.verify_after_seconds - case.waited_seconds)
@@ -158,7 +158,7 @@ def _finish(case: RepairCase) -> Question | RepairStep:
     if case.own_copies.is_absent and case.is_taken_by_nobody:
         return _done(case, TAKEN_BY_NOBODY())  # the half may be the only copy of the message, so it stays open
     still_open = open_halves(case)
-    # A query proves only that some transaction with its key was committed: another half of the key may still be
+    # A query proves only that some transaction with its key was committed. Another half of the key may still be
     # answered.
     if still_open and not case.topic.evidence.asks_business:
         done = _done(case, HALVES_CLOSED())
@@ -167,13 +167,14 @@ def _finish(case: RepairCase) -> Question | RepairStep:
 
 
 def _done(case: RepairCase, reason: Fact) -> RepairStep:
-    """Returns DONE, except if the effect is of another message."""
+    """Returns DONE, unless the effect is of another message."""
     other = case.other_content
     return _write(case, RepairState.DONE, reason) if other is None else _failed(case, other)
 
 
 def open_halves(case: RepairCase) -> tuple[StoredMessage, ...]:
-    """Returns the newest half copies (4.3 and newer) without a committed copy: the broker still asks about them."""
+    """Returns the newest half copies (4.3 and newer) without a committed copy. About these halves the broker still
+    asks."""
     copies = case.own_copies.records if case.own_copies is not None else ()
     halves = case.own_halves.records if case.own_halves is not None else ()
     closed = {(copy.broker, copy.prepared_transaction_offset) for copy in copies}
@@ -231,8 +232,8 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
 
 
 def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | RepairStep:
-    """Checks again for a copy before the send, because rows, half queues and producers took their time: a producer that
-    answered and left meanwhile left a copy."""
+    """Checks again for a copy before the send, because rows, half queues and producers took their time. A producer may
+    have answered and left meanwhile."""
     if (again := case.copies_again) is None:
         return Question.COPIES_AGAIN
     if again.is_found:
@@ -247,7 +248,7 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
-    """Returns the committed copies; before they are known, the question or the wait for an answer."""
+    """Returns the committed copies. Before they are known, returns the question, or the wait for an answer."""
     copies = case.own_copies
     if copies is None:
         return Question.COMMITTED_COPIES
@@ -255,8 +256,8 @@ def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
 
 
 def by_hand(case: RepairCase) -> Question | RepairStep:
-    """Decides about a hand-over that a person asks for: it asks what every send asks, for the one group of the case,
-    whatever was sent before. A step without a send says why nothing is sent."""
+    """Decides about a hand-over that a person asks for, whatever was sent before. The questions are those before every
+    send, for the one group of the case. A step without a send says why nothing is sent."""
     refused = _commit_unproved(case) or _verdict_unread(case) or _effect_unknown(case)
     if refused is not None:
         return refused
@@ -267,7 +268,8 @@ def by_hand(case: RepairCase) -> Question | RepairStep:
 
 
 def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None:
-    """Refuses a message that is older than a group keeps its inbox rows, because it may have had its effect there."""
+    """Refuses a message that is older than a group keeps its inbox rows, because the message may have had its effect
+    there."""
     written_ms = case.message.created_at_ms if case.message is not None else message.born_timestamp_ms
     unsure = [
         plan.group
@@ -297,7 +299,7 @@ def _commit_unproved(case: RepairCase) -> RepairStep | None:
 
 
 def _verdict_unread(case: RepairCase) -> RepairStep | None:
-    """Waits if a group's verdict cannot be read, because it may say that a person has dismissed the group."""
+    """Waits if a group's verdict cannot be read, because that verdict may say that a person has dismissed the group."""
     why = case.unread_verdict
     if why is None:
         return None
@@ -307,14 +309,14 @@ def _verdict_unread(case: RepairCase) -> RepairStep | None:
 
 
 def _effect_unknown(case: RepairCase) -> RepairStep | None:
-    """Waits if the effects are unknown: since the proof of the loss, a group may have got its effect another way."""
+    """Waits if the effects are unknown: after the proof of the loss, a group may have got its effect another way."""
     if case.effect_unknown is None:
         return None
     return _wait(case, EFFECT_UNKNOWN(why=case.effect_unknown))
 
 
 def _copy_found(case: RepairCase) -> Question | RepairStep | None:
-    """Waits for a copy that exists before a send, unless a missing group has passed it without an effect."""
+    """Waits for a copy that exists before a send, unless a missing group has passed the copy without an effect."""
     first_try = case.repair.attempts == 0 or case.waited_seconds < case.patience_seconds
     if first_try:
         return _write(case, RepairState.SENT, _COPY_THERE, wait_seconds=case.verify_after_seconds)
@@ -336,8 +338,8 @@ def _end(case: RepairCase) -> Question | RepairStep:
     if not newest:
         return _climb(case, NO_HALF())
     row = case.row
-    # A retried send leaves halves with the same key on another broker: one is committed, the others are closed at the
-    # end.
+    # A retried send leaves halves with the same key on another broker. One half is committed; the others are closed at
+    # the end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
     return _beyond_inbox(case, half) or RepairStep(
@@ -373,8 +375,8 @@ def _unreadable(case: RepairCase, lookup: Lookup[StoredMessage]) -> RepairStep:
 
 
 def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
-    """Returns the half, or else the parked copy, the committed copy or the outbox body, in this order; the half has
-    every field."""
+    """Returns the half, or else the parked copy, the committed copy or the outbox body, in this order. Only the half
+    has every field."""
     if case.own_halves is None:
         return Question.HALF_COPIES
     if case.own_halves.is_found:
@@ -389,11 +391,11 @@ def message_to_send(case: RepairCase) -> StoredMessage | Question | None:
 
 
 def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Question | RepairStep:
-    """Restricts a send if the effect may have a former name and a copy exists: then only groups that have acknowledged
-    the copy without an effect get the message. A stored body is not sent once a copy may have been deleted.
+    """Restricts a send if the effect may have a former name and a copy exists: only groups that have acknowledged the
+    copy without an effect get the message. A stored body is not sent once a copy may have been deleted.
 
-    A plug-in up to 0.2.0 takes each copy for a message of its own: if the first copy has, or will have, its effect, the
-    next copy would have another one.
+    A plug-in up to 0.2.0 takes each copy for a message of its own. If the first copy has its effect, or will have it,
+    the next copy would have another effect.
     """
     if isinstance(answer, Question) or answer.act is not case.rung.act or is_digits(case.unique_key):
         return answer
@@ -428,7 +430,7 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
-    """Refuses a send if a copy may be gone: while the first half copy exists, every copy that was made from it exists,
+    """Refuses a send if a copy may be gone. While the first half copy exists, every copy that was made from it exists,
     too. Only groups with an inbox record effects by names."""
     if case.shows_first_half:
         return None
@@ -453,7 +455,7 @@ def _climb(case: RepairCase, reason: Fact) -> RepairStep:
 
 
 def _sending(case: RepairCase) -> Question | RepairStep:
-    """Decides about a send without an answer, by what the send left."""
+    """Decides by what a send left, if the send got no answer."""
     copies = _copies(case)
     if not isinstance(copies, Lookup):
         return copies
@@ -506,8 +508,8 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if case.waited_seconds < case.patience_seconds:
         return _wait(case, WAITS_FOR_EFFECT())
     if case.has_outbox and case.outbox_unknown is not None and not case.has_damaged_outbox:
-        # Without its tag, a group that does not take the message looks as if it had passed the message without an
-        # effect.
+        # Without the tag of its message, a group that does not take the message looks like a group that passed it
+        # without an effect.
         return _wait(case, case.outbox_unknown)
     copies = _copies(case)
     if not isinstance(copies, Lookup):
@@ -530,7 +532,7 @@ def _handed_over(case: RepairCase, rows: Sequence[Repair]) -> Question | RepairS
 
 
 def _withdrawn(case: RepairCase) -> RepairStep:
-    """Ends free hand-over rows before the repair ends, because they are not read afterwards.
+    """Ends free hand-over rows before the repair ends, because nobody reads them afterwards.
 
     A row that a worker holds or has put off is awaited: the worker finds the effect, or its claim ends.
     """
@@ -548,7 +550,7 @@ def _withdrawn(case: RepairCase) -> RepairStep:
 
 
 def _is_free(row: Repair, now_ms: int) -> bool:
-    """Returns True by the same rule as Repairs.claimable: the row is due, and has no living claim."""
+    """Returns True if the row is due and has no living claim. Repairs.claimable has the same rule."""
     return is_repair_due(row.next_at_ms, now_ms=now_ms) and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
@@ -556,7 +558,7 @@ def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> R
     unapplied = tuple(sorted(g for g, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
     if unapplied:
         reason = ACKNOWLEDGED(groups=unapplied)
-        # We sent nothing: the message was delivered after all, and the group's reaction is only shown.
+        # Nothing was sent, but the message was delivered after all. The group's reaction is only shown.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
     return _dead_lettered(case, positions) or _wait(case, _positions(positions))
 
@@ -567,8 +569,8 @@ def _positions(positions: Mapping[str, Verdict], *others: Fact) -> Fact:
 
 
 def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep | None:
-    """Fails the repair for a dead-lettered message, because another copy would be refused, too. If a person sends that
-    one again, its effect ends the repair.
+    """Fails the repair for a dead-lettered message, because the group would refuse another copy, too. If a person sends
+    the dead letter again, its effect ends the repair.
 
     A group without an inbox that has passed the copy shows nothing more, however long we wait.
     """
