@@ -1,3 +1,4 @@
-"""What people read: until when all commits are accounted for, a message's life, notices. All decisions are made on
-values alone.
+"""What people read: until when all commits are accounted for, the life of a message, and notices.
+
+All decisions here are made on values, without asking a server.
 """

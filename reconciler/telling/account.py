@@ -1,11 +1,17 @@
-"""Until when every commit is accounted for: the least of how far the links of the chain have come. Pure.
+"""Computes until when every commit is accounted for. It is pure.
 
-On its way a commit passes five links. Its outbox row is announced; its announcement is taken from the unique-key topic
-by a round; rounds go on, with what the last one left in Redis; and once it is due, it gets a verdict. A row that was
-announced to another environment passes these unseen: it is found in the outbox, without effect and verdict. Behind all
-five it is matched, not taken, settled, waits for its group, or is listed by name. Each link is asked at that moment and
-nothing is remembered, so the time moves without traffic. A link that cannot be read counts as not passed: silence is no
-calm.
+A commit passes a chain of links. The accounted-until time is the time of the link that is furthest behind. The links:
+
+- The outbox row of the commit is announced.
+- A round takes the announcement from the unique-key topic.
+- Rounds continue.
+- Redis still has what the last round left there.
+- The key gets a verdict once it is due.
+- A row that was announced to another environment is found in the outbox, without effect and without verdict.
+
+A commit that has passed all links is matched, not taken, settled, waits for its group, or is listed by name. Each link
+is read anew and nothing is remembered, so the time also moves without traffic. A link that cannot be read counts as not
+passed, because silence is no calm.
 """
 
 from __future__ import annotations
@@ -25,14 +31,15 @@ from reconciler.policy.ports.ledger import Candidates
 from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardMemory, ShardState
 from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 
-#: Pages of one shard's pending keys that are compared with their ledger rows; open rows are all compared.
+#: Most pages of one shard's pending keys that are compared with the ledger's rows. Open rows have no such limit.
 PAGES_MAX = 40
 
-#: A subscription has its first round within seconds of the start of `run`; one without has none for another reason.
+#: A subscription without a round is an alarm once another subscription had a round this long ago. After a start of
+#: `run` every subscription has a round within seconds.
 RUN_LIVES_MS = 300_000
-#: Without it no round ends.
+#: Names of dependencies without which no round ends.
 _OF_ROUNDS = ("redis",)
-#: A turn of rounds is over by then: each shard that is in use had one.
+#: Longest time of one turn of rounds. In a turn each shard that is in use has a round.
 TURN_MS = 600_000
 
 _QUEUE: Mapping[str, Field] = {"broker": Field.NAME, "queue": Field.NUMBER, "topic": Field.NAME, "remedy": Field.FACT}
@@ -90,29 +97,30 @@ UNSWEPT = Code("account.unswept", outboxes=Field.FACTS, until=Field.FACT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How far one link has come."""
+    """How far one link of the chain has come."""
 
-    #: Every commit until then has passed it, by the clock of the asking process. None: not known.
+    #: Every commit until this time has passed the link, by the clock of the asking process. None: not known.
     until_ms: int | None
-    #: What holds it back, and what to do.
+    #: What holds the link back, and what to do.
     cause: Fact
-    #: Its own pace: it may be so much older than a monitor allows.
+    #: The link may be older than a monitor allows by this time, because it advances at its own pace.
     pace_ms: int = 0
-    #: Nothing has begun yet: an alarm only for a monitor that names its time.
+    #: True: no round has run yet. This is an alarm only for a monitor that names its time.
     is_new: bool = False
-    #: Links of one kind show one cause and, by this code, the number of the others. None: the link has no kind.
+    #: The kind of the link. Links of one kind show one cause, and this code tells how many further links there are.
+    #: None: the link has no kind.
     more: Code | None = None
-    #: It tells of rounds: a shard had none for long, or none that gave what is due its verdict.
+    #: True: the cause is about rounds. A shard had no round for long, or its rounds gave due keys no verdict.
     is_of_rounds: bool = False
-    #: What it cannot come further without, by the names under which it is told to be away: the cause of this cause.
+    #: Names of the dependencies that the link needs to advance. One that is away is the reason of `cause`.
     needs: tuple[str, ...] = ()
 
     def away_of(self, away: Mapping[str, Fact]) -> Fact | None:
-        """What it needs, and is away."""
+        """Returns the fact about a dependency that the link needs and that is away."""
         return next((away[name] for name in self.needs if name in away), None)
 
     def is_late(self, *, asked_ms: int, within_ms: int, is_given: bool) -> bool:
-        """True if it is older than that and its pace, or unknown."""
+        """Returns True if the link is older than `within_ms` and its pace allow, or if its time is unknown."""
         if self.until_ms is None:
             return is_given or not self.is_new
         return asked_ms - self.until_ms > within_ms + self.pace_ms
@@ -120,18 +128,19 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Until when every commit of a subscription is accounted for."""
+    """The time until which every commit of a subscription is accounted for."""
 
     subscription: Subscription
-    #: None: not known.
+    #: The accounted-until time. None: not known.
     until_ms: int | None
-    #: What holds it there.
+    #: What holds the accounted-until time back.
     cause: Fact
-    #: Causes of the links that are late: what is away first, then the one that is furthest behind.
+    #: Causes of the late links. Dependencies that are away come first, then the cause that is furthest behind.
     late: tuple[Fact, ...] = ()
-    #: The first of them tells of rounds.
+    #: True: the first cause of `late` is about rounds.
     is_late_by_rounds: bool = False
-    #: What is away -> causes that follow from it: `late` has the first, in their place.
+    #: A dependency that is away -> causes that follow from its absence. `late` has the dependency instead of these
+    #: causes.
     following: Mapping[Fact, tuple[Fact, ...]] = field(default_factory=dict)
 
 
@@ -144,10 +153,10 @@ def account_of(
     is_given: bool,
     away: Mapping[str, Fact] = _NOTHING,
 ) -> Account:
-    """The least of the links, of which there is one at least.
+    """Returns the account for the link that is furthest behind. There must be at least one link.
 
-    `within_ms`: how old it may be; `is_given`: a monitor named that time; `away`: dependencies that do not answer. What
-    waits for one of them, or is said because it is silent, is told by its line alone.
+    `within_ms`: the age up to which a link is not late. `is_given`: True if a monitor named this time. `away`:
+    dependencies that do not answer. The line of such a dependency stands for every cause that follows from its absence.
     """
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
     late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
@@ -167,7 +176,7 @@ def account_of(
 
 
 def _causes(late: Sequence[Link]) -> Iterator[Fact]:
-    """One of each kind, the first."""
+    """Yields the first cause of each kind."""
     alike = Counter(link.more or link.cause for link in late)
     for link in late:
         others = alike.pop(link.more or link.cause, 0) - 1
@@ -180,7 +189,7 @@ def _order(until_ms: int | None) -> int:
 
 
 def passed(asked_ms: int) -> Link:
-    """A link that every commit has passed."""
+    """Returns a link that every commit has passed."""
     return Link(until_ms=asked_ms, cause=PASSED())
 
 
@@ -189,20 +198,23 @@ def passed(asked_ms: int) -> Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxReading:
-    """What one statement read of a producer group's rows of a topic; times by the database's clock."""
+    """What one statement read about a producer group's outbox rows of a topic. Times are by the database's clock."""
 
     producer_group: str
     now_ms: int
-    #: Last sweep: what was committed until then is visible here, on a replica, too. None: no sweep is on record.
+    #: Time of the last sweep. Every commit until then is visible here, even on a replica. None: no sweep is on record.
     swept_at_ms: int | None
-    #: The oldest row that is not announced; None: there is none.
+    #: Key of the oldest row that is not announced. None: every row is announced.
     oldest_key: str | None = None
-    #: When it was written. None although there is such a row: the stored time is unreadable.
+    #: The time at which this row was written. None although there is such a row: the stored time is unreadable.
     oldest_ms: int | None = None
 
 
 def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
-    """Announced is what is older than every NEW row, as far as the last sweep: a dead sweeper announces nothing."""
+    """Returns the link for announcing: every row that is older than the oldest NEW row is announced.
+
+    The link ends at the last sweep, because a dead sweeper announces nothing.
+    """
     group, now_ms = seen.producer_group, seen.now_ms
     if seen.oldest_key is not None and seen.oldest_ms is None:
         return Link(until_ms=None, cause=UNREADABLE_TIME(group=group, unique_key=seen.oldest_key))
@@ -218,7 +230,10 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
 
 
 def _mirrored(at_ms: int, now_ms: int) -> int:
-    """A time of the future as far back as it lies ahead: its clock was set back, and it may be as old as that step."""
+    """Returns a past time unchanged, and a future time as far in the past as it lies ahead.
+
+    A time lies ahead because its clock was set back. The time may be as old as that step of the clock.
+    """
     return now_ms - abs(now_ms - at_ms)
 
 
@@ -227,24 +242,25 @@ def _mirrored(at_ms: int, now_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReading:
-    """What a queue's master holds, and what the last round of its shard had taken of it."""
+    """The messages that a queue's master has, and the messages that the last round of the shard had taken."""
 
     queue: AnnouncementQueue
-    #: Offsets of the first message and behind the last one.
+    #: `begin` is the offset of the first message. `end` is the offset behind the last message.
     begin: int
     end: int
-    #: Next offset when the round ran; None: the round knew none.
+    #: The next offset that the round knew. None: the round knew no offset.
     taken: int | None
-    #: Store time of the first message of the topic that was not taken; None: there is none that can be read.
+    #: Store time of the first message of the topic that was not taken. None: no such message can be read.
     waiting_since_ms: int | None = None
-    #: Its number is not below the number of shards.
+    #: True: the queue has no shard, because its number is not below the number of shards.
     is_extra: bool = False
-    #: Half queues never begin anew: one that ends at 0 was not built yet by its broker, which has just failed over.
+    #: True: it is a half queue. A half queue never begins anew. If its end is 0, its broker has just failed over and
+    #: has not built the queue yet.
     has_halves: bool = False
 
 
 def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
-    """Taken is what was stored before the first message that was not; everything until now where there is none."""
+    """Returns the link for taking announcements. It ends at the first message that was not taken, or now."""
     is_cut = seen.taken is not None and seen.taken > seen.end
     if seen.taken == seen.end or (seen.end <= seen.begin and not (is_cut and seen.has_halves)):
         return passed(asked_ms)
@@ -255,7 +271,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         "remedy": NO_READER() if seen.is_extra else NO_ANNOUNCEMENT_CONSUMER(),
     }
     needs = () if seen.is_extra else _OF_ROUNDS
-    # The clock of a broker may be ahead: what it has stored may have waited for as long.
+    # The clock of a broker may be ahead. Then its messages may have waited for as long as this clock is ahead.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
         return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES, needs=needs)
@@ -263,7 +279,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         return Link(until_ms=None, cause=QUEUE_CUT(**of_queue, end=seen.end, taken=seen.taken))
     if seen.taken < seen.begin:
         return Link(until_ms=None, cause=QUEUE_EXPIRED(**of_queue, first=seen.taken, last=seen.begin - 1))
-    if waiting_ms is None:  # what waits is of other topics: the offset of a subscription moves past it now and then
+    if waiting_ms is None:  # only messages of other topics wait, which the offset passes now and then
         return passed(asked_ms)
     waits = QUEUE_WAITS(**of_queue, offset=seen.taken, number=seen.end - seen.taken)
     return Link(until_ms=waiting_ms, cause=waits, more=MORE_QUEUES, needs=needs)
@@ -273,8 +289,11 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 
 
 def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
-    """Of a subscription without a round: an alarm where `run` has given others theirs for long, or where everybody but
-    its environment is known. `traces`: of rounds of RUN_LIVES_MS ago."""
+    """Returns the link of a subscription without a round.
+
+    The missing round is an alarm if other subscriptions have had rounds for long. It is an alarm, too, if the ledger
+    knows only other environments. `traces`: says whether there were rounds before RUN_LIVES_MS ago.
+    """
     if traces.has_earlier_round:
         cause = NO_ROUND_BESIDE_OTHERS(environment=subscription.environment)
     elif (unknown := unknown_environment(subscription.environment, traces)) is not None:
@@ -285,7 +304,10 @@ def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
 
 
 def unknown_environment(environment: str, traces: EnvironmentTraces) -> Fact | None:
-    """That nothing ever ran with it, while others are known; None: it is known, or the installation is fresh."""
+    """Returns the fact that no process ever ran with this environment although others are known.
+
+    None: the environment is known, or the installation is new.
+    """
     if traces.is_known or not traces.others:
         return None
     return UNKNOWN_ENVIRONMENT(environment=environment, known=tuple(traces.others))
@@ -296,11 +318,11 @@ def _not_yet() -> Link:
 
 
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
-    """The round of the shard that has waited longest. `rounds`: the newest of every shard below `shards`.
+    """Returns the link for rounds: the newest round of the shard that has waited longest.
 
-    A round that is dated after `asked_ms` counts as far back as it lies ahead: the ledger's clock was set back since,
-    and rounds may have stopped. A shard without one counts from the second round of another shard on: before, the
-    first turn is under way.
+    `rounds`: the newest round of every shard below `shards`. A round after `asked_ms` counts as far in the past as it
+    lies ahead, because the ledger's clock was set back and rounds may have stopped. A shard without a round counts only
+    after another shard had a second round. Until then the first turn may be under way.
     """
     if not rounds:
         return _not_yet()
@@ -315,8 +337,11 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
 
 
 def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
-    """`last`: a shard's newest round in the ledger; `state`: what Redis has of the shard, asked after it. Keys that the
-    round left pending are there, or nowhere until a later round has read their announcements again."""
+    """Returns the link for the memory of a shard: Redis must have what the last round left there.
+
+    `last`: the shard's newest round in the ledger. `state`: what Redis has of the shard, read after `last`. If Redis
+    has lost the pending keys of that round, a later round has to read their announcements again.
+    """
     if not state.has_lost(last):
         return passed(asked_ms)
     lost = MEMORY_LOST(shard=last.shard.number)
@@ -324,10 +349,11 @@ def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
 
 
 def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None:
-    """The number of shards that the rounds were made with, if it is another one; None: they do not say so.
+    """Returns the number of shards with which the rounds were made, if it differs from `shards`. None: no difference.
 
-    `rounds`: the newest of every shard. There are more shards if one beyond ours had a round about when the newest
-    was; there are fewer if none beyond them ever had one, and the first turn is over.
+    `rounds`: the newest round of every shard. There are more shards if a shard number beyond ours had a round at about
+    the time of the newest round. There are fewer shards if the highest numbers never had a round and the first turn is
+    over.
     """
     if not rounds:
         return None
@@ -343,9 +369,10 @@ def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None
 def due_for_long_until_ms(
     watermark: Watermark, *, asked_ms: int, grace_ms: int, margin_ms: int, within_ms: int
 ) -> int | None:
-    """Keys first seen by this time have been due for `within_ms` or longer: a round should have judged them.
+    """Returns the time before which a key must have been first seen to be due for at least `within_ms`.
 
-    None: the watermark is not known. Keys that a group made due at once, by catching up, have the same `within_ms`.
+    A round should have judged such keys. None: the watermark is not known. When a group catches up, many keys are due
+    at once. They have the same `within_ms`.
     """
     if watermark.state is WatermarkState.UNKNOWN:
         return None
@@ -355,9 +382,9 @@ def due_for_long_until_ms(
 def oldest_unlisted(
     memory: ShardMemory, candidates: Candidates, shard: Shard, *, seen_until_ms: int
 ) -> PendingKey | None:
-    """The oldest pending key, first seen until then, of which the ledger has no row; it looks through PAGES_MAX pages.
+    """Returns the oldest pending key without a ledger row that was first seen until `seen_until_ms`.
 
-    Raises RedisAway and DatabaseAway.
+    At most PAGES_MAX pages are read. Raises RedisAway and DatabaseAway.
     """
     after: PendingKey | None = None
     for _ in range(PAGES_MAX):
@@ -373,7 +400,7 @@ def oldest_unlisted(
 
 
 def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
-    """`unlisted`: the oldest key that has been due for long, and of which the ledger has no row (oldest_unlisted)."""
+    """Returns the link for verdicts. `unlisted`: the oldest key that is due for long and has no row in the ledger."""
     if unlisted is None:
         return passed(asked_ms)
     due = NO_VERDICT(unique_key=unlisted.unique_key, at_ms=unlisted.first_seen_ms)
@@ -382,17 +409,20 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanRow:
-    """An outbox row that was announced, and of which neither inbox nor ledger has anything."""
+    """An announced outbox row of which neither inbox nor ledger knows anything."""
 
     unique_key: str
     producer_group: str
-    #: By the outbox' clock.
+    #: Time of the announcement by the clock of the outbox.
     announced_ms: int
 
 
 def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
-    """`unheard`: the oldest such row of which a round should have written a verdict long ago; `ahead_ms`: how far its
-    clock is ahead of that of the asking process."""
+    """Returns the link for rows that were announced to another environment.
+
+    `unheard`: the oldest such row. A round should have written a verdict about it long ago. `ahead_ms`: how far the
+    clock of the outbox is ahead of the asking process's clock.
+    """
     if unheard is None:
         return passed(asked_ms)
     until_ms = unheard.announced_ms - ahead_ms
@@ -404,7 +434,7 @@ def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> 
 
 
 class SummaryKind(StrEnum):
-    """What the sentence is about: the first of these that is so."""
+    """The subject of the sentence that a person reads first. The first kind that is true counts."""
 
     LATE = "late"
     TROUBLED = "troubled"
@@ -419,14 +449,14 @@ class SummaryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a person reads first: until when all is well, or what needs a person."""
+    """The sentence that a person reads first: until when all is well, or what needs a person."""
 
     kind: SummaryKind
     #: The sentence.
     fact: Fact
-    #: LATE: commits after it are not accounted for; else every commit until then is. None: not known.
+    #: The accounted-until time. Commits after this time are late if the kind is LATE. None: not known.
     until_ms: int | None
-    #: Whose time it is.
+    #: The subscription that has this time.
     subscription: Subscription
 
 
@@ -442,12 +472,15 @@ def summary_of(
     unswept: Sequence[Fact] = (),
     sees_announced_only: bool = False,
 ) -> Summary:
-    """Of one subscription at least.
+    """Returns the summary of all accounts. There must be at least one account.
 
-    `troubles`: what else is away or has stopped; `persons`: what a person must look at; `held`: topics whose losses
-    stay unrepaired by an operator's hold; `held_until_ms`: when the last of these ends; `lost`: proved losses that
-    neither arrived nor were given up; `lagging`: groups for which messages wait for long; `unswept`: outbox rows that
-    nobody announces; `sees_announced_only`: without an outbox, commits that were never announced are not seen.
+    `troubles`: what else is away or has stopped.
+    `persons`: what a person must look at.
+    `held`: topics whose losses stay unrepaired because of a person's hold. `held_until_ms`: when the last hold ends.
+    `lost`: number of proved losses that neither arrived nor were given up.
+    `lagging`: groups for which messages have waited for long.
+    `unswept`: outbox rows that nobody announces.
+    `sees_announced_only`: True if there is no outbox, so that commits without an announcement are not seen.
     """
     behind = [one for one in accounts if one.late]
     least = min(behind or accounts, key=lambda one: (not one.following, _order(one.until_ms)))

@@ -1,17 +1,20 @@
-"""Decides what is reported to people and when; it is pure. It takes a conversation and the present troubles, and
-returns the conversation to write.
+"""Decides what is reported to people, and when. It is pure.
 
-- News is told after GATHER_SECONDS, and then at most once an interval, with the number of all that came since. An end
-  is told at once, and only where the trouble was told. A trouble that goes on is told again after the reminder's time.
-- One message waits in a conversation. What happens while it waits is added to it: it tells what is there when it
-  leaves. Once a try may have reached the receiver, a changed message has a new id and tells everything since the last
-  one that was surely sent; an unchanged one keeps its id.
-- A trouble that passes by itself as a rule is told once it has lasted for the notifier's patience, or came three times
-  within an hour. Each process counts that for itself: it is the only thing here that a restart forgets.
-- Troubles that come at a time are counted by that time, as the ledger dates them. A transaction may become visible
-  after a later one: what came within LATE_COMMIT_MS is counted anew at each look, less what was told of it.
-- What was told is gone some day: dismissed, reopened, deleted for its age. Then less counts as told, without a message.
-  Otherwise as many new troubles would pass for those that were told.
+Most functions take a conversation and the present troubles, and return the conversation to write.
+
+- A new trouble is reported after GATHER_SECONDS, and then at most once an interval. The message has the number of all
+  troubles since the last message. The end of a trouble is reported at once, but only if the trouble was reported. A
+  lasting trouble is reported again after the reminder's time.
+- A conversation has at most one waiting message. Troubles that come while it waits are added to this message. After a
+  try that may have reached the receiver, a changed message gets a new id. It then reports everything since the last
+  message that was surely sent. An unchanged message keeps its id.
+- A trouble that usually passes by itself is reported once it has lasted for the notifier's patience, or has come three
+  times within an hour. Each process counts this in its memory, so a restart forgets the count.
+- Troubles that happen at a time are counted by that time, as the ledger dates them. The row of a trouble may become
+  visible after the row of a later trouble. So each look counts the troubles of the last LATE_COMMIT_MS anew, less the
+  number that was reported.
+- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. Then the number
+  of reported troubles is lowered without a message. Otherwise new troubles would pass for reported troubles.
 """
 
 from __future__ import annotations
@@ -23,32 +26,33 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
-#: Seconds between the first news and its message, so that troubles that come together are reported together.
+#: Seconds between the first new trouble and its message. Troubles that come together are reported together.
 GATHER_SECONDS = 5.0
-#: A row that becomes visible later than this after its time may not be counted. The ledger's transactions last seconds.
+#: A row may be missed if it becomes visible later than this after its time. Transactions of the ledger last only
+#: seconds.
 LATE_COMMIT_MS = 600_000
 #: Most rows that are counted for one message. A larger number means "more than these".
 COUNTED_TROUBLES_MAX = 100_000
 #: Most troubles that wait for a person and are counted. A larger number means "more than these".
 STANDING_TROUBLES_MAX = 10_000
-#: Kinds that happen at a time and are reported even after they have ended. All other kinds last until they end.
+#: Kinds of troubles that happen at a time. They are reported even after their end. All other kinds last until they end.
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
-#: Kinds without an end: each trouble is reported once.
+#: Kinds of troubles without an end. Each such trouble is reported once.
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
-#: Kinds that usually pass by themselves and then need no person.
+#: Kinds of troubles that usually pass by themselves and then need no person.
 PASSING_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE, NoticeKind.BROKER_AWAY, NoticeKind.DATABASE_AWAY})
-#: So many within an hour are reported, however short each was.
+#: This number of troubles within an hour is reported, even if each trouble was short.
 EPISODES_TOLD = 3
 EPISODES_WITHIN_MS = 3_600_000
-#: A witness that is away for a moment proves nothing for a moment, so this kind is reported only after so long.
+#: Kind -> how long a trouble must have lasted before it is reported. A witness may be away for a moment.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
 #: The longest wait after a failed try, whatever its receiver asks for.
 RETRY_SECONDS_MAX = 3_600.0
-#: If a sender was killed, another process sends its message after this. Longer than any try takes.
+#: If a sender was killed, another process sends its message after this time. Any try takes less time than this.
 LEASE_SECONDS = 60.0
-#: A claim that ends later than this from now was made before the clock was set back. Clocks of hosts differ a little.
+#: A claim whose end lies further ahead was made before the clock was set back. The limit allows for hosts' clocks.
 LEASE_SECONDS_MAX = 2 * LEASE_SECONDS
-#: Kinds without a count.
+#: Kinds of troubles that are not counted.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
 
 
@@ -65,17 +69,19 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """Since when a trouble exists, and how often it came within the last hour, as one process has seen it."""
+    """What one process has seen of a trouble: since when it exists, and how often it came within the last hour."""
 
-    #: None: it does not exist now.
+    #: The time since when the trouble exists. None: it does not exist now.
     since_ms: int | None = None
     began_ms: tuple[int, ...] = ()
-    #: When the newest trouble that happened at a time came or ended.
+    #: The time at which the newest trouble of PAST_KINDS came or ended.
     newest_ms: int = 0
 
     def after(self, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> Episodes:
-        """`newest_ms`: of troubles that happened at a time and were not reported; a later value than at the last look
-        shows that one came."""
+        """Returns the episodes after a look. `newest_ms`: the time of the newest unreported trouble of PAST_KINDS.
+
+        A later `newest_ms` than at the last look shows that a trouble came.
+        """
         recent = tuple(at_ms for at_ms in self.began_ms if abs(now_ms - at_ms) < EPISODES_WITHIN_MS)
         is_new = self.since_ms is None and (is_open or newest_ms > self.newest_ms)
         began_ms = (*recent, now_ms)[-EPISODES_TOLD:] if is_new else recent
@@ -85,7 +91,7 @@ class Episodes:
         return Episodes(since_ms=since, began_ms=began_ms, newest_ms=max(newest_ms, self.newest_ms))
 
     def are_told(self, pace: Pace, *, now_ms: int) -> bool:
-        """Returns True if a notifier that has not reported it yet should do so now."""
+        """Returns True if a notifier that has not reported the trouble yet should report it now."""
         patience_ms = round(pace.patience_seconds * 1000)
         lasts = self.since_ms is not None and now_ms - self.since_ms >= patience_ms
         return not patience_ms or lasts or len(self.began_ms) >= EPISODES_TOLD
@@ -93,23 +99,23 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """The present trouble, compared with what was reported."""
+    """The present trouble in comparison with what was reported."""
 
     is_open: bool
-    #: The number of troubles that were not reported yet; 0: none.
+    #: Number of troubles that were not reported yet.
     news: int
     count: int
     since_ms: int
     until_ms: int | None
     detail: str
-    #: What counts as reported once this was sent.
+    #: Troubles up to this time count as reported once the message was sent.
     mark_ms: int
     mark_count: int
     cause: Fact | None = None
 
 
 def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: int) -> Conversation:
-    """Makes a conversation that has reported nothing. `born_ms`: when the notifier began."""
+    """Makes a conversation that has reported nothing. `born_ms`: the time at which the notifier began."""
     kind, topic, group = place
     return Conversation(
         environment=environment, notifier=notifier, kind=kind, topic=topic, group=group, version=0, mark_ms=born_ms
@@ -117,10 +123,10 @@ def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: 
 
 
 def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> Conversation:
-    """Returns the conversation without times in the future, after the ledger's clock was set back.
+    """Returns the conversation without times in the future, which it has after the ledger's clock was set back.
 
-    Otherwise new troubles would count as reported, because they are dated before the mark, and waiting messages would
-    wait until the old time comes again. Some reported troubles are counted once more.
+    With such times, new troubles would count as reported, because their dates are before the mark. Waiting messages
+    would wait until the old time comes again. Some reported troubles are counted a second time.
     """
     longest = RETRY_SECONDS_MAX if conversation.attempts else _patience_seconds(conversation, pace)
     is_too_far = conversation.next_at_ms - now_ms > round(max(longest, pace.interval_seconds) * 1000)
@@ -136,9 +142,9 @@ def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> 
 
 
 def unheard(conversation: Conversation) -> Conversation:
-    """Returns a conversation of a kind that its notifier no longer reports: nothing waits, and no end is owed.
+    """Returns a conversation of a kind that its notifier no longer reports. No message waits, and no end is owed.
 
-    Otherwise the end of an old trouble would be reported as new when the kind is reported again.
+    Otherwise, when the notifier reports the kind again, the end of an old trouble would be reported as news.
     """
     return replace(conversation, is_open=False, waiting=None, attempts=0, error=None, is_refused=False)
 
@@ -155,7 +161,10 @@ def after_standing(
     now_ms: int,
     new_id: Callable[[], str],
 ) -> Conversation | None:
-    """Returns the conversation to write; None: it stays as it is. `trouble` None: there is none now."""
+    """Returns the conversation to write. None: the conversation stays as it is.
+
+    `trouble`: the present trouble. None: there is no trouble now.
+    """
     told_count = conversation.mark_count if conversation.is_open or conversation.kind in ENDLESS else 0
     if trouble is None:
         seen = _Seen(
@@ -183,12 +192,15 @@ def after_standing(
 def after_past(
     conversation: Conversation, past: PastTroubles, *, pace: Pace, now_ms: int, new_id: Callable[[], str]
 ) -> Conversation | None:
-    """Does the same for troubles that happened at a time, counted after the conversation's mark."""
+    """Returns the conversation to write for a trouble of PAST_KINDS. None: the conversation stays as it is.
+
+    `past`: the troubles after the conversation's mark.
+    """
     is_too_many = past.count > COUNTED_TROUBLES_MAX
     news = past.count - conversation.mark_count
     seen = _Seen(
         is_open=past.is_open,
-        # An open outage was not counted yet, because outages are counted by their end.
+        # Outages are counted by their end, so an open outage was not counted yet.
         news=max(news, int(past.is_open and not conversation.is_open), 0),
         count=max(news, 0),
         since_ms=past.since_ms or now_ms,
@@ -207,7 +219,10 @@ def after_past(
 
 
 def after_patience(conversation: Conversation, past: PastTroubles, *, now_ms: int) -> Conversation | None:
-    """Drops a trouble that passed an hour ago without a message. None: it stays as it is."""
+    """Returns the conversation without a trouble that passed an hour ago without a message.
+
+    None: the conversation stays as it is.
+    """
     if past.is_open or past.count <= conversation.mark_count or now_ms - past.until_ms < EPISODES_WITHIN_MS:
         return None
     return replace(conversation, mark_ms=past.recent_ms, mark_count=past.recent_count)
@@ -270,17 +285,17 @@ def _refreshed(
     """Returns the waiting message with the present troubles."""
     old = waiting.notice
     if old.is_over and seen.is_open and not seen.news and conversation.attempts == 0:
-        return replace(conversation, waiting=None)  # the end of a trouble that has come back was never sent
+        return replace(conversation, waiting=None)  # the end was never sent, and the trouble has come back
     is_unknown = conversation.attempts == 0 and not conversation.is_open
     if conversation.kind in PATIENCE_SECONDS and is_unknown and not seen.is_open:
         return replace(conversation, waiting=None)
     is_limited = waiting.is_limited
     due_ms = conversation.next_at_ms
-    if seen.is_open and not is_limited:  # it has come back, and the receiver may know of its end
+    if seen.is_open and not is_limited:  # the trouble has come back, and the receiver may know of its end
         is_limited, due_ms = True, max(due_ms, _due_ms(conversation, pace, now_ms))
     has_end = conversation.kind not in ENDLESS
     if not seen.is_open and has_end:
-        # A trouble that ended before it was reported, and an end that is sent again, keep their text.
+        # The text stays if the trouble ended before it was reported, or if its end is sent again.
         until_ms = old.until_ms if old.is_over else seen.until_ms
         seen = replace(
             seen,
@@ -304,7 +319,7 @@ def _refreshed(
 
 
 def _substance(waiting: WaitingNotice) -> tuple[object, ...]:
-    """Returns what makes it another message; times that move by themselves do not count."""
+    """Returns what makes two messages different. Times that move by themselves do not count."""
     notice = waiting.notice
     told = notice.is_over, notice.count, notice.until_ms if notice.is_over else None
     return told if notice.kind in PAST_KINDS else (*told, waiting.mark_ms, waiting.mark_count)
@@ -359,6 +374,6 @@ def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
 
 
 def oldest_untold_ms(conversations: Collection[Conversation], *, now_ms: int) -> int | None:
-    """Returns since when the longest due message is unsent; None: no message is due."""
+    """Returns the time since when the longest due message is unsent. None: no message is due."""
     due = (one.waiting.due_ms for one in conversations if one.waiting is not None)
     return min((due_ms for due_ms in due if due_ms <= now_ms), default=None)

@@ -1,6 +1,6 @@
-"""Decides whether a group has fallen behind: messages wait for it, and the first one has waited too long. Pure.
+"""Decides whether a group has fallen behind: messages wait, and the first of these has waited too long. It is pure.
 
-It is decided by progress and not by members: a group without members and without messages is at rest, and one with
+The group's progress decides, and not its members. A group without members and without messages is at rest. A group with
 members may have stopped.
 """
 
@@ -23,16 +23,16 @@ class Lag:
     """The messages that wait for a group."""
 
     subscription: Subscription
-    #: How many messages its topic's and retry topics' queues have for it; its pending keys if it has stored no offset.
+    #: Number of messages that wait in the queues of topic and retry topics. Without a stored offset: of pending keys.
     waiting: int
-    #: Broker store time of the first of them, or when the oldest key was first seen.
+    #: Broker store time of the first waiting message, or the time at which the oldest key was first seen.
     since_ms: int
     #: True if every broker says that no member is connected, and the group does not pop.
     is_deserted: bool = False
 
     @property
     def fact(self) -> Fact:
-        """What waits, and what to do, as a fact."""
+        """The fact that says what waits, and what to do."""
         code = DESERTED if self.is_deserted else WAITING
         return code(number=self.waiting, subscription=str(self.subscription), at_ms=self.since_ms)
 
@@ -47,12 +47,12 @@ def lag_of(
     alarm_seconds: float,
     skew_margin_seconds: float,
 ) -> Lag | None:
-    """Returns None if nothing waits, if it has not waited for that long, or if that is unknown. `alarm_seconds` 0:
-    never.
+    """Returns the lag of a group. None: nothing waits, nothing has waited for `alarm_seconds`, or this is unknown.
 
-    A group without an offset has had nothing, or stores its offsets elsewhere: its pending keys wait if no member is
-    connected, which the caller asks. The margin is added, because `asked_ms` is the ledger's time, the first message
-    has its broker's time, and the oldest key Redis'.
+    `alarm_seconds`: 0 means that there is never a lag. `pending`: keys of a group without an offset. Such a group has
+    had no message, or stores its offsets elsewhere. Its pending keys wait if no member is connected, which the caller
+    has to ask. `skew_margin_seconds` is added, because the times come from different clocks: `asked_ms` from the
+    ledger, the time of the first message from its broker, and the time of the oldest key from Redis.
     """
     waiting, since_ms = watermark.waiting, watermark.waiting_since_ms
     if watermark.lacks_offset:

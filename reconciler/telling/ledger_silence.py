@@ -1,5 +1,6 @@
-"""Reports from memory a ledger that is away for long, because no row can be written and nothing else would report it.
-Pure.
+"""Reports a ledger that is away for long. It is pure.
+
+While the ledger is away, no row of a conversation can be written. So this report is made from memory.
 """
 
 from __future__ import annotations
@@ -11,31 +12,31 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.telling.ports.notices import Notice
 
-#: A shorter absence of the ledger is not reported: an upgrade, a fail-over.
+#: A shorter absence of the ledger is not reported. Upgrades and fail-overs are shorter.
 SILENT_MS = 120_000
-#: After this, it is reported again. If several processes run, each of them reports it.
+#: An absence that lasts is reported again after this time. If several processes run, each process reports the absence.
 AGAIN_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSilence:
-    """What one process knows about the ledger, and what it reported to one notifier. Times are the process's own."""
+    """What one process knows about the ledger, and has reported by one notifier. Times are by the process's clock."""
 
-    #: None: the ledger answers.
+    #: The time since when the ledger is away. None: the ledger answers.
     since_ms: int | None = None
     why: str | Fact = ""
-    #: How often this absence was reported to the receiver.
+    #: Number of times that this absence was reported to the receiver.
     told_count: int = 0
-    #: When an absence of the ledger, this one or an earlier one, was last reported to the receiver.
+    #: The time at which this absence or an earlier absence was last reported to the receiver.
     told_at_ms: int | None = None
     #: Begin and end of the last absence that has ended.
     last: tuple[int, int] | None = None
-    #: True if an absence was reported to the receiver but not its end.
+    #: True if the receiver knows of an absence, but not of its end.
     owes_end: bool = False
 
     def after_look(self, problem: str | Fact | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
-        """`problem`: why the ledger, asked at that time, has not answered so far; None: it has."""
-        if problem is not None:  # min, because the clock may have been set back
+        """Returns the state after a question at `asked_at_ms`. `problem`: why there is no answer. None: it answered."""
+        if problem is not None:  # the clock may have been set back, hence min()
             since_ms = min(asked_at_ms if self.since_ms is None else self.since_ms, now_ms)
             told_at_ms = None if self.told_at_ms is None else min(self.told_at_ms, now_ms)
             return replace(self, since_ms=since_ms, told_at_ms=told_at_ms, why=problem)
@@ -50,8 +51,7 @@ class LedgerSilence:
         )
 
     def due(self, environment: str, *, interval_ms: int, now_ms: int) -> Notice | None:
-        """Returns the notice that is due now. `interval_ms`: the time between two reported absences, as for all
-        troubles."""
+        """Returns the notice that is due now. `interval_ms`: least time between two reported absences."""
         if self.since_ms is None:
             over = self.last if self.owes_end else None
             return None if over is None else _notice(environment, over[0], over[1], "", 0, now_ms)
@@ -74,7 +74,7 @@ class LedgerSilence:
 def _notice(
     environment: str, since_ms: int, until_ms: int | None, why: str | Fact, told_count: int, now_ms: int
 ) -> Notice:
-    # Each try has the same id, and usually each process, because they notice an absence within seconds of each other.
+    # All tries have one id. Usually all processes have this id, too, as they notice an absence within seconds.
     of = f"{environment} {NoticeKind.LEDGER_AWAY} {since_ms // SILENT_MS} {told_count} {until_ms is not None}"
     return Notice(
         notice_id=hashlib.sha256(of.encode()).hexdigest()[:26].upper(),

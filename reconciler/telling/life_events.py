@@ -1,4 +1,4 @@
-"""What happened to one message: the events from each witness. It is pure; life_story.py puts the events in order."""
+"""Makes the events of one message from the answers of each witness. It is pure. life_story.py orders the events."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ STILL_PENDING = Code("story.still-pending", subscription=Field.NAME)
 class LifeEvent:
     """One event in the life of the message."""
 
-    #: Milliseconds UTC by the witness's clock; clocks of different witnesses may differ by the skew margin.
+    #: Milliseconds UTC by the witness's clock. The clocks of two witnesses may differ by the skew margin.
     at_ms: int
-    #: outbox, broker, inbox, ledger, history, operator.
+    #: One of: outbox, broker, inbox, ledger, history, operator.
     witness: str
     what: Fact
-    #: The numbers and names behind it, JSON-ready.
+    #: The numbers and names of the event, JSON-ready.
     evidence: Mapping[str, object]
 
 
@@ -80,7 +80,10 @@ def outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
 
 
 def copy_events(name: str, copies: Iterable[StoredMessage], row: Recorded | None) -> Iterator[LifeEvent]:
-    """Yields events of copies on brokers, named as in life_story_of. A copy that is not the row's message says so."""
+    """Yields events of copies on brokers. `name`: a name as in life_story_of().
+
+    A copy that differs from the message of the outbox row has an event that says so.
+    """
     kind = kind_of_copy(name)
     for copy in copies:
         what = _stored(kind, copy)
@@ -121,7 +124,7 @@ def kind_of_copy(name: str) -> str:
 
 
 def inbox_events(inbox: Lookup[InboxRow], row: Recorded | None) -> Iterator[LifeEvent]:
-    """Yields events of effects, of this message or of another one with its key."""
+    """Yields events of effects. An effect may be that of another message with the same key."""
     for effect in inbox.records:
         evidence: dict[str, object] = {"group": effect.group, "source": effect.source}
         other = other_content(inbox, row)
@@ -164,7 +167,7 @@ def _reach(scope: str) -> Fact:
 
 
 def _repair_events(repair: Repair) -> Iterator[LifeEvent]:
-    """Yields a repair's events; the last one shows its outcome or present state."""
+    """Yields the events of a repair. The last event shows the outcome or the present state."""
     reach = _reach(repair.scope)
     present: dict[str, object] = {"state": repair.state.value, "attempts": repair.attempts, "answer": repair.answer}
     if repair.answer_fact is not None:
@@ -193,10 +196,10 @@ def action_event(action: OperatorAction) -> LifeEvent:
 
 
 def history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
-    """Returns what rounds did with the key, in the order of one round; the ledger has only the present state.
+    """Returns the events of what rounds did with the key, in the order of the steps of a round.
 
-    A verdict that rounds repeat for the same reason without another event between is shown once: how often, and until
-    when.
+    Only the history has these events, because the ledger has only the present state. If rounds repeat a verdict for the
+    same reason, with no other event in between, one event shows the number of repetitions and the last time.
     """
     events: list[LifeEvent] = []
     last_verdict: dict[str, int] = {}  # subscription -> index of its last verdict in `events`

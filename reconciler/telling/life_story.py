@@ -1,4 +1,4 @@
-"""The life of one message in time order, from all witnesses: what `reconciler explain` tells. Pure."""
+"""The life of one message in the order of time, from all witnesses. `reconciler explain` shows it. It is pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from reconciler.telling.life_events import (
 )
 from reconciler.telling.ports.reports import LedgerLife
 
-# What witnesses say.
+# What the witnesses say:
 SAYS = Code("story.says", lines=Field.FACTS)
 NO_ANNOUNCEMENT = Code("story.no-announcement")
 NOTED_BY_OUTBOX = Code("story.noted-by-outbox")
@@ -55,7 +55,7 @@ LEDGER_LEFT = Code("story.ledger-left", state=Field.NAME)
 SILENT = Code("story.silent", witness=Field.NAME, why=Field.FACT)
 SILENT_BROKERS = Code("story.silent-brokers", copies=Field.NAMES, why=Field.FACT)
 
-# What comes next, a sentence a subscription.
+# What comes next: one sentence for each subscription.
 _OUTLOOK: Mapping[str, Field] = {"subscription": Field.NAME}
 TWO_EFFECTS = Code("story.two-effects", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
 EFFECT_OF_ANOTHER = Code("story.effect-of-another", **_OUTLOOK, why=Field.FACT, ending=Field.FACT)
@@ -77,45 +77,47 @@ NOT_REPAIRED = Code(
     "story.not-repaired",
     **_OUTLOOK, verdict=Field.NAME, topic=Field.NAME, brakes=Field.NAMES, meaning=Field.FACT,
 )  # fmt: skip
-#: Outlooks that wait for a person.
+#: Outlooks of messages that wait for a person.
 NEEDS_A_PERSON = frozenset({TWO_EFFECTS, EFFECT_OF_ANOTHER, INCOMPLETE, EFFECT_AFTER_DISMISSAL, PERSON_MUST_LOOK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Testimony:
-    """What one witness says of the key now."""
+    """What one witness says about the key now."""
 
-    #: outbox, announcement, redis, broker or inbox.
+    #: One of: outbox, announcement, redis, broker, inbox.
     witness: str
-    #: Which of them: a subscription, or a topic and a kind of copy; empty: there is one.
+    #: The subscription, or the topic and the kind of copy. Empty: there is only one witness of this name.
     about: str
     presence: Presence
-    #: The answers behind it.
+    #: The answers of the witness.
     detail: Fact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """What comes next by itself."""
+    """What rounds will do next for the message."""
 
-    #: verdict: it is asked about again; repair: it is gone on with.
+    #: verdict: a round asks the witnesses again. repair: a round continues the repair.
     what: Literal["verdict", "repair"]
-    #: A subscription; of a repair the group, or EVERY_GROUP.
+    #: The subscription of a verdict. For a repair: the group, or EVERY_GROUP.
     about: str
-    #: Not before this, by the ledger's clock.
+    #: The earliest time, by the ledger's clock.
     at_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfEffect:
-    """An effect that may be half, and the commands that end its row. Who runs them has the inbox owner's URL: the login
-    of inbox_url only reads."""
+    """An effect that may be half, and the commands that accept or delete its inbox row.
+
+    A person needs a login that may write to run these commands, because the login of inbox_url only reads.
+    """
 
     subscription: Subscription
     unique_key: str
 
     def as_dict(self) -> dict[str, str]:
-        """Topic, group, and a command each."""
+        """Returns topic, group and the commands as plain data for JSON."""
         return {
             "topic": self.subscription.topic,
             "group": self.subscription.group,
@@ -132,46 +134,46 @@ class HalfEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeStory:
-    """What is known of one unique key."""
+    """Everything that is known about one unique key."""
 
     unique_key: str
     events: tuple[LifeEvent, ...]
-    #: Witnesses that could not tell: the story may be incomplete.
+    #: Witnesses that gave no answer, so that the story may be incomplete.
     silent: tuple[Fact, ...]
-    #: Dependencies that are away now, one line each.
+    #: One line for each dependency that is away now.
     away: tuple[Fact, ...]
-    #: One sentence a subscription: how far the message is and what comes next. None of a key without events.
+    #: One sentence for each subscription: how far the message is, and what comes next. Empty for a key without events.
     outlook: tuple[Fact, ...]
-    #: The witnesses side by side, in the order of a message's way.
+    #: The answers of all witnesses, in the order in which a message passes them.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
-    #: Subscriptions of which no effect is seen and no verdict: it may be on its way.
+    #: Subscriptions without effect and verdict. The message may be on its way to these.
     unjudged: tuple[str, ...] = ()
-    #: Configured topics that the outbox or a verdict names.
+    #: Topics of the message that are configured, as the outbox or a verdict names them.
     topics: tuple[str, ...] = ()
-    #: What the ledger's rows say, as one word: an act that carries it is refused where they say something else by then.
+    #: The state of the ledger's rows as one word. An act that carries this word is refused if the rows have changed.
     seen: str = ""
-    #: Effects of it that may be half.
+    #: Effects of the message that may be half.
     incomplete: tuple[HalfEffect, ...] = ()
 
     @property
     def is_known(self) -> bool:
-        """Whether at least one witness knows the key."""
+        """True if at least one witness knows the key."""
         return bool(self.events)
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing comes next by itself, and every witness has answered."""
+        """True if rounds have nothing left to do for the message, and every witness has answered."""
         return not (self.upcoming or self.unjudged or self.away or self.silent)
 
     @property
     def needs_a_person(self) -> bool:
-        """Nothing and nobody but a person ends it for at least one subscription."""
+        """True if only a person can end the work on the message for at least one subscription."""
         return any(line.code in NEEDS_A_PERSON for line in self.outlook)
 
     @property
     def is_dismissed(self) -> bool:
-        """A person has dismissed it for a group, and it has not taken effect there since."""
+        """True if a person has dismissed the message for a group in which it has had no effect since."""
         return any(line.code is IS_DISMISSED for line in self.outlook)
 
 
@@ -189,17 +191,16 @@ def life_story_of(
     away: Sequence[Fact] = (),
     has_outbox: bool = True,
 ) -> LifeStory:
-    """Puts the answers of all witnesses in order.
+    """Returns the life of a message from the answers of all witnesses.
 
-    `has_outbox`: False where a commit query proves commits in place of every outbox: none is missed then.
-
-    `history` are rows of its streams (contract/history_row.py), each with its stream's name.
-    `copies` are named "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
-    `places`: what Redis has; a subscription that it lacks was not asked about.
+    `copies`: names are "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
+    `places`: what Redis has. Redis was not asked about a subscription that `places` lacks.
+    `history`: (name of a stream, row of this stream). contract/history_row.py describes the rows.
+    `has_outbox`: False if commit queries prove commits instead of outboxes. Then no answer of an outbox is missing.
     """
     row = message_of(outbox)
     by_kind = {name: list(copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
-    # Within one millisecond: in the order in which things cause each other.
+    # This order holds within one millisecond: causes come before effects.
     events = [
         *(event for name, of_kind in by_kind.items() if kind_of_copy(name) == "half" for event in of_kind),
         *outbox_events(outbox.records),
@@ -210,7 +211,7 @@ def life_story_of(
         *(action_event(action) for action in ledger.actions),
     ]
     silent = [_silent("outbox", outbox.reason)] if outbox.is_unknown and has_outbox else []
-    unknown: dict[Fact, list[str]] = {}  # one reason, name servers that are away, may keep back every kind of copy
+    unknown: dict[Fact, list[str]] = {}  # one reason, such as silent name servers, may hide every kind of copy
     for name, lookup in copies.items():
         if lookup.is_unknown:
             unknown.setdefault(lookup.reason, []).append(name)
@@ -247,7 +248,7 @@ def _says(lines: Sequence[Fact]) -> Fact:
 
 
 def _is_silent(inbox: Lookup[InboxRow]) -> bool:
-    """An inbox that has half an effect has answered, though nobody can tell whether it is whole."""
+    """Returns True if an inbox gave no answer. An inbox with an effect that may be half has answered."""
     halves = [a.is_incomplete for a in inbox.answers if a.presence is Presence.UNKNOWN]
     return inbox.is_unknown and not (halves and all(halves))
 
@@ -260,7 +261,7 @@ def _testimonies(
     places: Mapping[Subscription, Lookup[KeyPlaces]],
 ) -> Iterator[Testimony]:
     yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
-    # Announcements are not looked up: nothing proves that there was none.
+    # Announcements are not looked up, so a missing announcement is never proved.
     told = list(_told_of_announcement(outbox, ledger, places))
     yield Testimony(
         witness="announcement",
@@ -286,7 +287,7 @@ _OF_SUBSCRIPTIONS = ("redis", "broker", "inbox")
 def _told_of_announcement(
     outbox: Lookup[OutboxRow], ledger: LedgerLife, places: Mapping[Subscription, Lookup[KeyPlaces]]
 ) -> Iterator[Fact]:
-    """What proves that it was announced, one line each."""
+    """Yields one line for each proof that the message was announced."""
     if any(row.announced_at_ms is not None for row in outbox.records):
         yield NOTED_BY_OUTBOX()
     seen = [place for lookup in places.values() for place in lookup.records]
@@ -297,7 +298,7 @@ def _told_of_announcement(
 
 
 def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, candidate: Candidate | None) -> Testimony:
-    """What Redis has, and beside it what the ledger has of the same key: after an outage they differ."""
+    """Returns what Redis has of the key, with what the ledger has of this key. After an outage these differ."""
     presence, told = Presence.UNKNOWN, [NOT_ASKED()]
     if places is not None:
         presence, told = places.presence, [places.reason]
@@ -373,7 +374,10 @@ def _outlook(
 
 
 def _waiting_for_workers(ledger: LedgerLife) -> set[str]:
-    """Groups whose message can be taken back: no worker has taken its row, and no repair for every group goes on."""
+    """Returns the groups from whose replay workers the message can be taken back.
+
+    No worker has taken the hand-over, and no repair for every group is unfinished.
+    """
     rows = {repair.scope: repair for repair in ledger.repairs}
     of_all = rows.pop(EVERY_GROUP, None)
     if of_all is not None and of_all.state not in FINISHED_REPAIRS:
@@ -382,12 +386,12 @@ def _waiting_for_workers(ledger: LedgerLife) -> set[str]:
 
 
 def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:
-    """An effect of the dismissed key is one too many, as far as the reconciler can tell."""
+    """Returns True if an effect came after the dismissal of the key, as far as the reconciler can tell."""
     return candidate.took_effect_dismissed or bool(late_effects_ms(candidate, inbox))
 
 
 def _dismissal(candidate: Candidate) -> Fact | None:
-    """Who has dismissed it, when and why; None: nobody."""
+    """Returns who dismissed the key, when and why. None: nobody dismissed it."""
     by, why = (candidate.evidence.get(name) for name in ("dismissed_by", "dismissed_because"))
     if not (candidate.is_dismissed or candidate.took_effect_dismissed):
         return None
@@ -406,7 +410,7 @@ def _dismissal(candidate: Candidate) -> Fact | None:
 
 
 def _next(candidate: Candidate, ledger: LedgerLife, holds: Sequence[HeldTopic]) -> Fact:
-    """What a key without its effect waits for."""
+    """Returns what a key without an effect waits for."""
     of, topic, group = str(candidate.subscription), candidate.subscription.topic, candidate.subscription.group
     verdict, meaning, unique_key = Verdict(candidate.verdict), MEANINGS[candidate.verdict](), candidate.unique_key
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}

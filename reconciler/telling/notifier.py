@@ -1,6 +1,6 @@
-"""Reports to people: looks at the ledger for news, and sends each notifier's due messages.
+"""Reports to people: looks for news in the ledger, and sends each notifier's due messages.
 
-The ledger has everything that is unfinished, and the next process continues with it.
+All unfinished work is in the ledger, so the next process can continue it.
 """
 
 from __future__ import annotations
@@ -43,35 +43,39 @@ logger = logging.getLogger(__name__)
 
 LEDGER_SILENT = Code("wiring.ledger-silent")
 
-#: Most messages that are sent at the same moment, over all notifiers. Each notifier sends one after the other.
+#: Most messages of all notifiers that are sent at the same moment. A notifier sends its messages one after the other.
 SENT_AT_ONCE_MAX = 4
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
-#: A receiver that refuses is asked again only after long pauses, because a person has to correct something.
+#: Pause after a refusal by a receiver. The pause is long, because a person has to correct something.
 REFUSED_SECONDS = 300.0
-#: Kinds that are read from the ledger itself; a process may know further ones.
+#: Kinds of troubles that are read from the ledger. Watches of a process may find further kinds.
 _OF_LEDGER = frozenset({NoticeKind.QUARANTINED, NoticeKind.REPAIR_FAILED, NoticeKind.BREAKER_OPEN})
 
-#: Kind -> the present troubles. A missing kind could not be judged, and nothing is reported about it.
+#: A function that returns kind -> the present troubles. A kind that could not be judged is missing, and is not
+#: reported.
 Watch = Callable[[LedgerReports, int], Mapping[NoticeKind, Sequence[StandingTrouble]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """One notifier: its kinds, its pace, and its channel."""
+    """One notifier with its kinds of troubles, its pace, and its channel."""
 
     name: str
     kinds: frozenset[NoticeKind]
     pace: Pace
     channel: NoticeChannel
-    #: Seconds between two messages, usually for all processes together: the receiver would refuse more.
+    #: Least seconds between two messages, usually for all processes together. The receiver would refuse more messages.
     gap_seconds: float = 0.0
-    #: True if its messages contain business ids.
+    #: True if the messages contain business ids.
     tells_business_ids: bool = True
 
 
 class NoticeService:
-    """Looks for news and sends messages. Each method is for one thread: look() for that of the looks, send() for a
-    notifier's, tell_silence() for one that never asks the ledger."""
+    """Looks for news and sends messages.
+
+    Each method belongs to one thread. One thread calls look(). Each notifier has a thread that calls send(). A thread
+    that never asks the ledger calls tell_silence().
+    """
 
     def __init__(
         self,
@@ -88,9 +92,11 @@ class NoticeService:
         lease_seconds: float = LEASE_SECONDS,
         name_of: Callable[[str], str] = lambda _key: "",
     ) -> None:
-        """`is_refusal`: returns True for an error by which the ledger has answered and refused this login. `watches`:
-        what the process knows besides the ledger. `kinds`: the kinds that it decides about. `name_of`: returns the
-        business id of a unique key from its outbox, and raises nothing."""
+        """`is_refusal`: returns True for an error by which the ledger has answered and refused this login.
+
+        `watches`: find troubles that the ledger does not show. `kinds`: kinds of troubles about which this service
+        decides. `name_of`: returns the business id of a unique key from its outbox, and raises nothing.
+        """
         self._notices = notices
         self._reports = reports
         self._environment = environment
@@ -111,17 +117,18 @@ class NoticeService:
         self._episodes: dict[Place, Episodes] = {}
         #: The monotonic time at which the present look began; None: no look is under way.
         self._looking_since: float | None = None
-        #: Notifier -> failures in a row, and the monotonic time before which nothing is sent.
+        #: Notifier -> number of failures in a row. A second mapping has the monotonic time before which nothing is
+        #: sent.
         self._failures: Counter[str] = Counter()
         self._paused_until: dict[str, float] = {}
-        #: (Notifier, outcome) -> messages: sent, failed, refused.
+        #: (Notifier, outcome) -> number of messages. Outcomes are sent, failed and refused.
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        #: Notifier -> since when a message is due and unsent; None: no message is due. By the ledger's clock.
+        #: Notifier -> the time since when a message is due and unsent, by the ledger's clock. None: no message is due.
         self.untold_since_ms: Mapping[str, int | None] = {}
         self.looked_at_ms: int | None = None
 
     def look(self) -> None:
-        """Looks once: decides what is to be reported. Raises nothing."""
+        """Looks once, and decides what to report. Raises nothing."""
         problem: str | None = None
         asked_at_ms = self._clock.now_ms()
         with self._lock:
@@ -129,10 +136,10 @@ class NoticeService:
         try:
             self._look()
         except ReconcilerError as error:
-            # A ledger that refuses this login has answered: `doctor` names the right, and no person is woken for it.
+            # A ledger that refuses this login has answered. `doctor` names the missing right, so nobody is woken.
             problem = None if self._is_refusal(error) else str(error)
             logger.warning("notices_unread", extra={"error": str(error)})
-        except Exception:  # the next look follows, and the ledger has what this one missed
+        except Exception:  # the next look finds in the ledger what this look missed
             logger.exception("notices_failed")
         with self._lock:
             self._looking_since = None
@@ -147,7 +154,7 @@ class NoticeService:
 
     def _look(self) -> None:
         known = self._conversations()
-        now_ms = self._notices.now_ms()  # comes after the rows, so that none of them has a later time
+        now_ms = self._notices.now_ms()  # read after the rows, so that no row has a later time
         new = [name for name in self._listeners if name not in known]
         for name in new:
             self._notices.begin(self._environment, name)
@@ -212,7 +219,7 @@ class NoticeService:
         self._episodes[place] = known.after(is_open=is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
 
     def _passes(self, listener: Listener, one: Conversation, now_ms: int) -> bool:
-        """Returns True if the trouble may still pass by itself."""
+        """Returns True if the trouble may still pass by itself, so that it is not reported yet."""
         if one.kind not in PASSING_KINDS or not is_untold(one):
             return False
         return not self._episodes.get(one.place, Episodes()).are_told(listener.pace, now_ms=now_ms)
@@ -241,7 +248,7 @@ class NoticeService:
                         self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
 
     def _is_judged(self, place: Place) -> bool:
-        """Returns True if a missing trouble has ended: watches know only the settings' subscriptions."""
+        """Returns True if a missing trouble of this place has ended. Watches know only configured subscriptions."""
         kind, topic, group = place
         return kind in _OF_LEDGER or group is None or (topic, group) in self._places
 
@@ -252,7 +259,7 @@ class NoticeService:
                 seen = watch(self._reports, now_ms)
             except ReconcilerError:
                 raise
-            except Exception:  # a bug in one must not silence the others
+            except Exception:  # a bug in one watch must not silence all other watches
                 logger.exception("notices_failed")
                 continue
             found |= {kind: troubles for kind, troubles in seen.items() if kind in self._kinds}
@@ -271,10 +278,10 @@ class NoticeService:
 
     def _write(self, decided: Conversation | None) -> None:
         if decided is not None:
-            self._notices.write(decided)  # if another process was faster, its decision stays
+            self._notices.write(decided)  # if another process was faster, the decision of that process stays
 
     def send(self, name: str) -> None:
-        """Sends a notifier's due messages one after the other, until one fails. Raises nothing."""
+        """Sends a notifier's due messages one after the other, until a message fails. Raises nothing."""
         listener = self._listeners[name]
         try:
             if not self._is_paused(name):
@@ -285,7 +292,7 @@ class NoticeService:
             logger.exception("notices_failed")
 
     def _is_paused(self, name: str) -> bool:
-        """Returns True if its receiver failed a moment ago and is not tried now."""
+        """Returns True if the notifier's receiver failed a moment ago, so that no message is sent now."""
         return self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0)
 
     def tell_silence(self) -> None:
@@ -320,7 +327,7 @@ class NoticeService:
                 return
 
     def _send_one(self, listener: Listener, one: Conversation) -> bool:
-        """Returns False if its receiver should not be tried for now. Another process may have been faster."""
+        """Sends one message, unless another process was faster. Returns False if the receiver needs a pause."""
         with self._at_once:
             token = secrets.token_hex(16)
             mine = self._notices.claim(one, token=token, lease_seconds=self._lease_seconds)
@@ -336,7 +343,7 @@ class NoticeService:
         return False
 
     def _try(self, listener: Listener, notice: Notice, *, tries: int) -> _Failure | None:
-        """Tries once; None: the message was sent. A receiver that failed is not tried for a while."""
+        """Tries to send once. Returns None if the message was sent. A receiver that failed gets a pause."""
         name = listener.name
         about = {"notifier": name, "kind": notice.kind.value, "topic": notice.topic, "notice_id": notice.notice_id}
         try:
@@ -361,7 +368,7 @@ class NoticeService:
         is_first = self._failures[name] == 0
         self._failures[name] += 1
         self._paused_until[name] = self._clock.monotonic_seconds() + failure.wait_seconds
-        # Logged once and not at each try, because the metrics count tries, and doctor shows the last one.
+        # The first failed try is logged as an error. Metrics count further tries, and doctor shows the last try.
         level = logging.DEBUG if not is_first else logging.ERROR if failure.is_refused else logging.WARNING
         logger.log(level, "notice_unsent", extra=about | {"error": failure.why})
         return failure

@@ -1,12 +1,12 @@
-"""Decides which UNKNOWN keys are an alarm: those that a witness which should answer keeps undecided, and those that
-witnesses contradict.
+"""Decides which UNKNOWN keys are an alarm.
 
-Keys that the configuration cannot decide are only counted, because that is known beforehand and cannot be fixed at
-night. Keys that wait for a time that their verdict names are neither. Rows of a release that stored no cause are left
-out, as in that release.
+A key is an alarm if a witness that should answer keeps it undecided, or if witnesses contradict each other. Keys that
+the configuration cannot decide are only counted, because nobody can change this at night. Keys that wait for a time
+that their verdict names are neither an alarm nor counted. Rows of a release that stored no cause are left out, as they
+were in that release.
 
-The ledger stores the cause in a column. In a ledger without the upgrade, it is read from the evidence of the oldest
-rows.
+The ledger stores the cause in a column. If the ledger was not upgraded, the cause is read from the evidence of the
+oldest rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMB
 BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
 BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
 
-#: Most pages of a subscription's UNKNOWN rows that are read, the oldest first, in a ledger without the upgrade.
+#: Most pages of a subscription's UNKNOWN rows that are read if the ledger was not upgraded. The oldest rows come first.
 PAGES_MAX = 20
 #: Most rows of one cause that are counted.
 COUNTED_MAX = PAGES_MAX * PAGE_KEYS
@@ -37,18 +37,18 @@ COUNTED_MAX = PAGES_MAX * PAGE_KEYS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedKeys:
-    """The UNKNOWN keys of one subscription without a proved loss, as far as they were counted."""
+    """The UNKNOWN keys of one subscription that have no proved loss, as far as they were counted."""
 
     subscription: Subscription
     #: The oldest key that holds the accounted-until time back, and the number of such keys.
     held: Candidate | None
     held_count: int
-    #: The number of keys that the configuration cannot decide.
+    #: Number of keys that the configuration cannot decide.
     set_up_count: int
     set_up_oldest_ms: int | None
-    #: When the oldest of all other keys was first seen.
+    #: The time at which the oldest of all other keys was first seen.
     other_oldest_ms: int | None
-    #: False: there are more than were counted.
+    #: False: there are more keys than were counted.
     is_complete: bool
 
 
@@ -68,9 +68,10 @@ def none_undecided(subscription: Subscription) -> UndecidedKeys:
 def read_undecided(
     candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
 ) -> UndecidedKeys:
-    """A key that a witness has kept undecided for `within_ms` is held; a contradicted key is held at once.
+    """Reads and counts the UNKNOWN keys of a subscription. Raises DatabaseAway.
 
-    Raises DatabaseAway.
+    A key is held if a witness has kept it undecided for `within_ms`. A key about which witnesses contradict each other
+    is held at once.
     """
 
     def rows(by: Undecided | None, *, since_before_ms: int | None = None) -> UndecidedRows | None:
@@ -130,8 +131,10 @@ def _read_one_by_one(
 
 
 def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str, ...] = ()) -> Link:
-    """Returns the link: everything seen before the oldest held key is decided. `witnesses`: those that are asked about
-    it, by the names under which they are reported as away."""
+    """Returns the link for undecided keys. Every key that was seen before the oldest held key is decided.
+
+    `witnesses`: the names of the witnesses that are asked about such a key.
+    """
     if found.held is None:
         return passed(asked_ms)
     row, others = found.held, found.held_count - 1
@@ -146,7 +149,7 @@ def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str,
 
 
 def beyond_set_up(found: UndecidedKeys) -> Fact | None:
-    """Returns how many keys the configuration cannot decide; None: there are none."""
+    """Returns a fact about the number of keys that the configuration cannot decide. None: there are no such keys."""
     if found.set_up_oldest_ms is None:
         return None
     code = BEYOND_SET_UP if found.is_complete else BEYOND_SET_UP_AT_LEAST

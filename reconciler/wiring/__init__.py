@@ -1,1 +1,1 @@
-"""Makes adapters from the settings and hands them to the policy."""
+"""Makes adapters from the settings, and gives them to the policy."""

@@ -1,4 +1,4 @@
-"""Step 6: makes the announcement consumer of all subscriptions."""
+"""Makes the announcement consumer for all subscriptions (step 6 of ARCHITECTURE.md)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_store
 def build_announcement_consumer(
     connections: Connections, *, concerns: Callable[[Subscription], bool] = lambda _: True
 ) -> AnnouncementConsumer:
-    """Makes one consumer for every subscription that concerns the process, without starting it. It has its own
-    connections: a pull without an answer in time ends its connection, and a repair on the same connection would be in
-    doubt."""
+    """Makes one consumer for all subscriptions that concern this process. It does not start the consumer.
+
+    The consumer has its own connections. A pull without an answer in time ends its connection, and a repair on the same
+    connection would then be in doubt.
+    """
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
     source = SourceByTopic(RemotingAnnouncementSource(client, routes), _half_source(connections, client))
@@ -75,8 +77,10 @@ def _half_source(connections: Connections, client: RemotingClient) -> HalfTopicS
 
 
 def stored_halves(connections: Connections) -> StoredHalves | None:
-    """Makes the reader of half topics for verdicts, with its own connections; None: no topic's halves are
-    announcements."""
+    """Makes the reader of half topics that verdicts need. The reader has its own connections.
+
+    None: there is no topic whose halves are announcements.
+    """
     settings = connections.settings
     shards: dict[str, list[Shard]] = {}
     for configured in settings.subscriptions:
@@ -101,12 +105,14 @@ def _rules(
         topic=configured.topic,
         bare_keys=settings.unique_key_topic.bare_keys,
         signature_secret=settings.unique_key_topic.signature_key,
-        # Only rows of an outbox prove the tag of each key.
+        # Only an outbox row proves the tag of a key.
         tags=configured.tag_set if evidence.has_outbox else None,
     )
 
 
 def require_stored_shards(connections: Connections) -> None:
-    """Raises ConfigurationError if `reconciler run` stored another number of shards for every subscription. If only
-    some differ, nothing is raised here."""
+    """Raises ConfigurationError if `reconciler run` stored another number of shards for every subscription.
+
+    If the number differs only for some subscriptions, nothing is raised here.
+    """
     connections.shared(ShardNumbers).require_one()

@@ -67,8 +67,9 @@ _MAKERS: Mapping[NotifierKind, Callable[[NotifierSettings], NoticeChannel]] = {
 }
 
 
-#: Limits of the platforms: 20 messages per minute for a robot of DingTalk or WeCom, 100 for one of Feishu, one per
-#: second for Slack. After more messages, DingTalk accepts none for ten minutes.
+#: Kind -> pause between two messages, by the limit of the platform. A robot of DingTalk or WeCom may send 20 messages
+#: per minute, a robot of Feishu 100. Slack takes one message per second. After more messages, DingTalk accepts no
+#: message for ten minutes.
 GAP_SECONDS: Mapping[NotifierKind, float] = {
     NotifierKind.DINGTALK: 3.0,
     NotifierKind.WECOM: 3.0,
@@ -78,8 +79,10 @@ GAP_SECONDS: Mapping[NotifierKind, float] = {
 
 
 def make_channel(notifier: NotifierSettings, *, public_url: str | None) -> NoticeChannel:
-    """Makes the channel. It opens no connection before its first message, which links to `public_url` unless it has an
-    address of its own."""
+    """Makes the channel. The channel opens no connection before its first message.
+
+    `public_url`: the address of the console for links. A notifier's own address takes precedence.
+    """
     linked = notifier.model_copy(update={"console_url": notifier.console_url or public_url})
     return _MAKERS[notifier.kind](linked)
 
@@ -91,7 +94,7 @@ def make_ping(notifier: NotifierSettings) -> Callable[[], None]:
 
 
 def notifier_problem(notifier: NotifierSettings) -> ReconcilerError | None:
-    """Returns what is wrong with a section, as far as that is known without sending; None: nothing."""
+    """Returns what is wrong with a section, as far as this is known without sending. None: nothing is wrong."""
     try:
         if notifier.kind is NotifierKind.WEBHOOK:
             for text in (text for secret in notifier.secret or () for text in signature_secrets(secret)):

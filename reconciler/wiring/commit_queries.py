@@ -1,4 +1,4 @@
-"""Commit queries in a file of their own: what is declared, and the databases that are asked."""
+"""Reads the file of commit queries, and makes the adapters that ask their databases."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from reconciler.telling.ports.paging import LedgerFilter, all_rows
 
 if TYPE_CHECKING:
     from reconciler.settings.schema import Settings
-    from reconciler.wiring.connections import Connections  # a scan needs none
+    from reconciler.wiring.connections import Connections  # a scan needs no connections
 
 UNFIT = Code("query.unfit", why=Field.FACT)
 OF_TOPIC = Code("query.of-topic", topic=Field.NAME, told=Field.FACT)
@@ -77,7 +77,7 @@ _NAMES = frozenset(
 _LONGEST_TRANSACTION_SECONDS = 600.0
 _KEYS_IN_BRACKETS = re.compile(r"\(\s*:keys\s*\)")
 _KEYS = re.compile(r"(?<![:\w]):keys\b")
-#: So many rows of one statement are too many already.
+#: A statement that returns this number of rows has returned too many.
 _ROWS_MAX = KEYS_MAX * ROWS_A_KEY_MAX + 1
 _GAP = r"(?>\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)"
 _QUOTED = {
@@ -85,8 +85,8 @@ _QUOTED = {
     # MySQL and MariaDB execute the text of /*! */ and /*M! */.
     True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*|/\*(?!M?!).*?\*/""",
 }
-#: Whether of MySQL -> what tells which rows a LIMIT cuts off. Texts, names and comments are passed as a whole: in
-#: quotes, behind a dot, a colon or AS.
+#: True for MySQL and MariaDB, or False -> pattern that finds :keys, brackets, and clauses that leave rows out.
+#: The pattern passes over texts, names and comments as a whole. Names stand in quotes, or behind a dot, a colon or AS.
 _WORDS = {
     is_mysql: re.compile(
         rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
@@ -101,8 +101,8 @@ _WORDS = {
     for is_mysql, quoted in _QUOTED.items()
 }
 
-#: What stands before the bracket of a common table expression, or of a subquery in FROM; one behind LATERAL is of a
-#: row.
+#: Matches the text before the bracket of a common table expression, or of a subquery in FROM. A bracket behind LATERAL
+#: does not match, because such a subquery belongs to one row.
 _SET_OF_ROWS = re.compile(
     rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|(?:STRAIGHT_)?JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S
 )
@@ -112,29 +112,34 @@ Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredQuery:
-    """A query and its database."""
+    """A commit query, and the URL of its database."""
 
     query: CommitQuery
     url: Secret = field(repr=False)
 
     @property
     def digest(self) -> str:
-        """Of the query and its database, without login and password: another digest was not accepted."""
+        """Digest of the query and of its database's URL without login and password.
+
+        An acceptance holds only for a query with the same digest.
+        """
         return hashlib.sha256(f"{self.query.meaning}{shown_url(self.url)}".encode()).hexdigest()
 
 
 def accepted_query(connections: Connections, one: ConfiguredQuery) -> OperatorAction | None:
-    """Who has accepted this query, and when; None: nobody. Of a topic the query that was accepted last counts.
+    """Returns the act by which a person accepted this query. None: the query is not accepted.
 
-    Raises DatabaseAway.
+    A topic has one accepted query: the query that was accepted last. Raises DatabaseAway.
     """
     standing = standing_acceptance(connections, one.query.topic)
     return standing if standing is not None and accepted_digest(standing) == one.digest else None
 
 
 def why_not_accepted(connections: Connections, topic: str) -> Fact | None:
-    """Why nothing is sent by the query of the topic that this process asks. None: a person stands by it. Raises
-    DatabaseAway."""
+    """Returns why this process sends nothing by the topic's query. None: a person has accepted the query.
+
+    Raises DatabaseAway.
+    """
     one = configured_queries(connections.settings).get(topic)
     return None if one is not None and accepted_query(connections, one) is not None else _not_accepted(topic)
 
@@ -144,15 +149,15 @@ def _not_accepted(topic: str) -> Fact:
 
 
 def standing_acceptance(connections: Connections, topic: str) -> OperatorAction | None:
-    """The newest acceptance of a query of the topic, unless a later act took it back. Raises DatabaseAway."""
+    """Returns the newest acceptance of a query of the topic, unless a later act withdrew it. Raises DatabaseAway."""
     accepted, withdrawn = (_newest_act(connections, of, topic) for of in (QUERY_ACCEPTANCE, QUERY_WITHDRAWAL))
-    # Of two acts at one time nothing tells which came first: then nothing is accepted.
+    # If both acts have the same time, nobody knows which act came first. Then no query counts as accepted.
     is_over = accepted is None or (withdrawn is not None and withdrawn.started_at_ms >= accepted.started_at_ms)
     return None if is_over else accepted
 
 
 def accepted_digest(act: OperatorAction) -> str:
-    """What the act accepts; empty: it cannot be read."""
+    """Returns the digest of the query that an act accepted. Empty: the act cannot be read."""
     return str(act.fact.fields["digest"]) if act.fact is not None and act.fact.code is ACT_QUERY_ACCEPTED else ""
 
 
@@ -163,7 +168,7 @@ def _newest_act(connections: Connections, command: str, topic: str) -> OperatorA
 
 
 def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
-    """What the file declares, a query a topic at most. Raises InvalidValue."""
+    """Returns the commit queries of a file. A topic has at most one query. Raises InvalidValue."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
@@ -178,13 +183,15 @@ def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     return found
 
 
-#: A file that is edited must not mean one thing to rounds that have begun and another to status.
+#: Reads a file once for this process. An edited file must not mean one thing to running rounds and another to `status`.
 _read_once = cache(read_commit_queries)
 
 
 def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
-    """Topic -> the query that stands in place of its producers' outbox, as its file was when this process read it
-    first. Raises InvalidValue."""
+    """Returns topic -> the commit query that replaces the outbox of the topic's producers.
+
+    A later change of the file has no effect on this process. Raises InvalidValue.
+    """
     found: dict[str, ConfiguredQuery] = {}
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
@@ -232,7 +239,7 @@ def _query(place: str, values: Any) -> ConfiguredQuery:
 
 
 def _sql(place: str, text: str, *, is_mysql: bool = False) -> str:
-    """Raises InvalidValue for what cannot be one bound statement."""
+    """Returns the statement. Raises InvalidValue for a text that cannot be one statement with one place for keys."""
     sql = _KEYS_IN_BRACKETS.sub(" :keys ", text)
     if ";" in sql:
         raise InvalidValue(place, text, "holds a semicolon: one statement, without one at its end")
@@ -253,9 +260,13 @@ def _is_of_mysql(url: Secret) -> bool:
 
 
 def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
-    """Whether a LIMIT, FETCH or OFFSET stands where :keys does, around that, or in a set of rows that keys are looked
-    for in. One of a single value cuts off no row of a key, nor does one at the end for more rows than are an answer.
-    Rows that are locked, or of no sample, are left out wherever that is said."""
+    """Returns True if the statement may leave out rows of a key.
+
+    A LIMIT, FETCH or OFFSET leaves rows out if it stands in the same brackets as :keys, in brackets around :keys, or in
+    a set of rows in which keys are looked for. It leaves no row of a key out in a subquery for a single value, or at
+    the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE leave rows out
+    wherever they stand.
+    """
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
     limits: list[tuple[int, ...]] = []
@@ -307,21 +318,23 @@ def require_drivers(configured: Collection[ConfiguredQuery]) -> None:
 
 
 class Business:
-    """The databases that a scan asks. Confined to one thread."""
+    """The databases of the business that a scan asks. Used by one thread only."""
 
     def __init__(self, configured: Collection[ConfiguredQuery], *, clock: Clock) -> None:
         """Raises MissingDependency for a driver that is not installed."""
         require_drivers(configured)
         self._configured = configured
         self._clock = clock
-        #: Topic -> where the business's key stands in its halves.
+        #: Topic -> the place of the business key in the topic's halves.
         self.keys: Mapping[str, str] = {one.query.topic: one.query.key for one in configured}
-        #: What is to be noted of the queries since ask() was called last.
+        #: Remarks about the queries since the last call of ask().
         self.notes: list[Fact] = []
 
     def ask(self, halves: Sequence[Half], *, others: Others) -> dict[Identity, BusinessAnswer]:
-        """What the business says of each half that is stuck. A query that its database or its plan speaks against is
-        not asked. Raises nothing."""
+        """Returns what the business says about each stuck half. Raises nothing.
+
+        A query is not asked if its database or its plan has a problem.
+        """
         answers: dict[Identity, BusinessAnswer] = {}
         self.notes = []
         for one in self._configured:
@@ -344,7 +357,7 @@ class Business:
 
 
 class OpenQueries:
-    """The port CommitQueries. Thread-safe: a query is asked by one thread at a time."""
+    """The port CommitQueries in SQL. Shared by threads. One thread at a time asks a query."""
 
     def __init__(
         self,
@@ -353,8 +366,11 @@ class OpenQueries:
         clock: Clock,
         why_not: Callable[[str], Fact | None] = _not_accepted,
     ) -> None:
-        """By topic. `why_not`: of a topic, why nobody stands by its query. Raises InvalidValue for a malformed URL and
-        MissingDependency for a missing driver; connects later."""
+        """`configured`: topic -> query. `why_not`: returns why the query of a topic is not accepted.
+
+        Connects only when a query is asked. Raises InvalidValue for a malformed URL, and MissingDependency for a
+        missing driver.
+        """
         from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
 
         self.why_not_accepted = why_not
@@ -365,7 +381,7 @@ class OpenQueries:
         }
 
     def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
-        """By the key in each copy, KEYS_MAX keys a statement."""
+        """Returns unique key -> the answer for the business key of its copy. One statement asks for KEYS_MAX keys."""
         query, adapter, lock = self._opened[topic]
         values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
         keys = list(dict.fromkeys(value for value in values.values() if value is not None))
@@ -382,13 +398,13 @@ class OpenQueries:
         return found
 
     def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
-        """Of the key as the database takes it."""
+        """Returns unique key -> digest of the business key, in the type that the database compares."""
         query = self._opened[topic][0]
         values = {unique_key: query.key_type.value_of(_key_of(query, copy)) for unique_key, copy in copies.items()}
         return {unique_key: digest_of_key(value) for unique_key, value in values.items() if value is not None}
 
     def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
-        """As the messages have it. KEYS has no word with a blank."""
+        """Returns unique key -> the business key as a word of the property KEYS. Keys with a blank are left out."""
         query = self._opened[topic][0]
         texts = {unique_key: _key_of(query, copy) for unique_key, copy in copies.items()}
         return {unique_key: text for unique_key, text in texts.items() if text.split() == [text]}
@@ -404,24 +420,32 @@ def _key_of(query: CommitQuery, copy: StoredMessage) -> str:
 
 
 def _stored_ms(copy: StoredMessage) -> int:
-    """When the half came: one that was put back, or parked, is younger than its transaction, and its birth is not."""
+    """Returns the time at which the half first came.
+
+    A half that was put back or parked was stored after its transaction. The time of its birth is right.
+    """
     is_first = copy.check_times is None and copy.topic in HALF_TOPICS
     return copy.store_timestamp_ms if is_first else copy.born_timestamp_ms
 
 
 def examine_query(one: ConfiguredQuery, *, clock: Clock) -> tuple[QueryFinding, ...]:
-    """What can be told of query, login and database without a half. Raises MissingDependency for a driver that is not
-    installed."""
+    """Returns findings about query, login and database that need no half.
+
+    Raises MissingDependency for a driver that is not installed.
+    """
     from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
 
     with closing(SqlCommitQuery(one.query, one.url, clock=clock)) as adapter:
-        # Without a half there is no key whose plan could be asked for.
+        # A plan is asked for with keys, and without a half there is no key.
         return tuple(told for told in adapter.examine(()) if told.aspect is not QueryAspect.PLAN)
 
 
 def dry_run(one: ConfiguredQuery, ended: EndedHalves, *, clock: Clock) -> tuple[QueryFinding, ...]:
-    """Whether the query can be trusted, first what all comes to. A query that its database, login or plan speaks
-    against is not asked. Raises MissingDependency for a driver that is not installed."""
+    """Returns the findings of a try on halves whose end is known. The first finding is the conclusion of all.
+
+    A query is not asked if its database, login or plan has a problem. Raises MissingDependency for a driver that is not
+    installed.
+    """
     from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
 
     query = one.query

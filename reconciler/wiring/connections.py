@@ -1,4 +1,4 @@
-"""What a process opens once and closes at its end: databases by URL, the remoting client, Redis."""
+"""The connections that a process opens once and closes at its end: to databases, RocketMQ and Redis."""
 
 from __future__ import annotations
 
@@ -28,16 +28,19 @@ from reconciler.sql.pools import close_engine
 from reconciler.sql.time_outs import missing_time_out
 from reconciler.words import said
 
-#: If Redis does not answer the announcement consumer or a command within this time, it counts as away.
+#: Redis counts as away if it does not answer the announcement consumer or a command within this time.
 REDIS_TIMEOUT_SECONDS = 2.0
-#: Pauses before a silent node of a Redis Cluster is asked again by code that works on the shards of all nodes.
+#: Pauses before a silent node of a Redis Cluster is asked again. Code that works on the shards of all nodes uses them.
 NODE_PAUSES = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 T = TypeVar("T")
 
 
 class Connections:
-    """Opened at first use, and closed together, the youngest first. Threads may share it, and all that it returns."""
+    """The connections of one process. Threads may share this object, and every connection that it returns.
+
+    A connection is opened when it is first used. All connections are closed together, beginning with the youngest.
+    """
 
     def __init__(
         self,
@@ -48,16 +51,18 @@ class Connections:
         has_deadlines: bool = True,
         silence_pauses: Backoff | None = None,
     ) -> None:
-        """`repair_rate`: the process's rate, if other connections of it repair, too. `has_deadlines`: False for work
-        whose statements may take any time. `silence_pauses`: pauses before a silent server is asked again, for
-        processes that answer people. None: databases have PAUSES, nodes of a Redis Cluster NODE_PAUSES, and other
-        servers are asked as soon as they accept connections."""
+        """`repair_rate`: the rate of the process, if it has other connections that repair, too.
+
+        `has_deadlines`: False for work whose statements may take any time. `silence_pauses`: pauses before a silent
+        server is asked again, for processes that answer people. None: databases have PAUSES, and nodes of a Redis
+        Cluster have NODE_PAUSES. All other servers are asked as soon as they accept connections.
+        """
         self.settings = settings
         self._has_deadlines = has_deadlines
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
-        #: The silences of the single Redis, of the primary that Sentinels name, or of each node of a cluster.
+        #: Silences of Redis: of the single server, of the primary that Sentinels name, or of each node of a cluster.
         self.redis_silences = RedisSilences(
             silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
         )
@@ -71,20 +76,22 @@ class Connections:
 
     @classmethod
     def for_one_answer(cls, settings: Settings) -> Self:
-        """Makes connections for a command that shows a state or changes a row: a silent server is not asked again."""
+        """Makes connections for a command that shows a state or changes a row. It asks a silent server only once."""
         return cls(settings, silence_pauses=NEVER)
 
     @classmethod
     def for_people(
         cls, settings: Settings, *, clock: Clock | None = None, repair_rate: RateLimit | None = None
     ) -> Self:
-        """Makes connections for a process that serves people for long, or works on many messages for one: a silent
-        server is asked again after PAUSES."""
+        """Makes connections for a process that serves people for long, or works on many messages for one person.
+
+        Such a process asks a silent server again after PAUSES.
+        """
         return cls(settings, clock=clock, repair_rate=repair_rate, silence_pauses=PAUSES)
 
     @property
     def statement_seconds(self) -> float | None:
-        """The deadline of each statement to a database; None: statements may take any time."""
+        """The deadline of each statement to a database. None: statements may take any time."""
         return self.settings.rounds.statement_seconds if self._has_deadlines else None
 
     @property
@@ -93,7 +100,10 @@ class Connections:
         return self._silence_pauses or PAUSES
 
     def engine(self, url: Secret, *, read_only: bool = False) -> sa.Engine:
-        """Returns one engine per URL and mode; read-only ones refuse every write."""
+        """Returns the engine for a URL and mode. The same arguments return the same engine.
+
+        A read-only engine refuses every write.
+        """
         key = (url, read_only)
         with self._opening:
             if key not in self._engines:
@@ -123,8 +133,10 @@ class Connections:
             return self._ledger
 
     def ledger_now_ms(self) -> int:
-        """Returns the ledger's time, by which rounds are dated, because this host's clock may be wrong. Raises
-        DatabaseAway."""
+        """Returns the ledger's time. Rounds are dated by this time, because this host's clock may be wrong.
+
+        Raises DatabaseAway.
+        """
         with reading(self.engine(self.settings.ledger.url)) as connection:
             return database_now_ms(connection)
 
@@ -134,12 +146,15 @@ class Connections:
             return database_now_ms(connection)
 
     def missing_time_out(self, url: Secret) -> str | None:
-        """Returns the setting by which a database should end statements, if it is not in force. Raises DatabaseAway."""
+        """Returns the missing database setting that ends long statements. None: the setting is in force.
+
+        Raises DatabaseAway.
+        """
         return missing_time_out(self.engine(url, read_only=True))
 
     @property
     def rocketmq(self) -> ClientInstance:
-        """The connections, routes and heartbeats of this process."""
+        """The RocketMQ connections, routes and heartbeats of this process."""
         with self._opening:
             if self._rocketmq is None:
                 client, name_servers = self.new_client(), self.settings.rocketmq.name_servers
@@ -147,7 +162,7 @@ class Connections:
             return self._rocketmq
 
     def new_client(self) -> RemotingClient:
-        """Makes a client with its own connections, which is closed together with these."""
+        """Makes a client with its own connections. The client is closed together with this object."""
         rocketmq = self.settings.rocketmq
         client = RemotingClient(
             clock=self.clock,
@@ -162,12 +177,12 @@ class Connections:
 
     @property
     def admin(self) -> Admin:
-        """Questions and commands that the brokers' own tools use."""
+        """The questions and commands that RocketMQ's own tools send to brokers."""
         return Admin(self.rocketmq.client)
 
     @property
     def redis(self) -> RedisClient:
-        """A client for short commands; it never repeats a command by itself."""
+        """A Redis client for short commands. It never repeats a command by itself."""
         with self._opening:
             if self._redis is None:
                 self._redis = open_client(
@@ -185,9 +200,9 @@ class Connections:
             return self._repair_rate
 
     def shared(self, make: Callable[[Connections], T]) -> T:
-        """Returns what `make` makes of these connections at its first call, so that a process has it only once.
+        """Returns what `make` returned for these connections at the first call, so that a process has it only once.
 
-        Thread-safe, as everything here; `make` passes what it opens to `close_at_end`. Raises what `make` raises.
+        Threads may call this together. `make` has to give what it opens to `close_at_end`. Raises what `make` raises.
         """
         with self._opening:
             if make not in self._shared:
@@ -196,11 +211,11 @@ class Connections:
             return found
 
     def without_deadlines(self) -> Connections:
-        """Makes separate connections, closed together with these, whose statements may take any time."""
+        """Makes separate connections whose statements may take any time. They are closed together with this object."""
         return self.shared(_open_without_deadlines)
 
     def close_at_end(self, close: Callable[[], object]) -> None:
-        """Calls `close` when the connections are closed."""
+        """Makes sure that `close` is called when the connections are closed."""
         with self._opening:
             self._stack.callback(close)
 
@@ -233,7 +248,7 @@ def repair_rate_of(settings: Settings, clock: Clock) -> RateLimit:
 
 
 def credentials(settings: AclSettings) -> AclCredentials | None:
-    """Returns the broker user; None: requests are not signed."""
+    """Returns the credentials of the broker user. None: requests are not signed."""
     if settings.access_key is None or settings.secret_key is None:
         return None
     return AclCredentials(
@@ -244,7 +259,7 @@ def credentials(settings: AclSettings) -> AclCredentials | None:
 
 
 def tls_settings(settings: TlsSection) -> TlsSettings | None:
-    """Returns how connections are encrypted; None: they are not."""
+    """Returns how connections to RocketMQ are encrypted. None: the connections are not encrypted."""
     if not settings.enabled:
         return None
     return TlsSettings(

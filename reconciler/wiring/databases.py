@@ -1,4 +1,4 @@
-"""The databases in the settings, with their tables: the ledger, outboxes of groups, inboxes of subscriptions."""
+"""The databases of the settings: the ledger, the outboxes of producer groups, and the inboxes of subscriptions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ INBOX = Code("wiring.inbox", owners=Field.NAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceDatabase:
-    """One database of one group. Groups may share a database: then it is listed for each of them."""
+    """One outbox or inbox database of one group. A database that groups share is listed once for each group."""
 
     tree: Literal["outbox", "inbox"]
-    #: The producer group, or topic/group of a subscription.
+    #: The producer group, or the "topic/group" of a subscription.
     owner: str
     url: SecretText = field(repr=False)
-    #: The setting that names it.
+    #: The setting that names the database.
     setting: str
-    #: Tells several databases of one group apart, for people.
+    #: The part of the name that tells several databases of one group apart.
     which: str
 
     @property
@@ -49,13 +49,13 @@ class EvidenceDatabase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredDatabase:
-    """One database, and the tables in it for all of their owners."""
+    """One database with the tables of one tree. Several owners may share these tables."""
 
     tree: str
     url: SecretText = field(repr=False)
-    #: The setting that names it first.
+    #: The first setting that names the database.
     setting: str
-    #: All owners, for people; empty: it belongs to all.
+    #: The names of all owners, for people. Empty: the database belongs to all.
     owners: str
 
     @property
@@ -69,7 +69,7 @@ class ConfiguredDatabase:
         return database_fact(self.tree, self.owners)
 
     def upgrade(self) -> str:
-        """Creates or upgrades the tables; returns the revision."""
+        """Creates or upgrades the tables, and returns their revision."""
         return schema.upgrade(self.url, self.tree)
 
     def has_tables(self, connections: Connections) -> bool:
@@ -77,11 +77,11 @@ class ConfiguredDatabase:
         return schema.has_tables(connections.engine(self.url, read_only=True), self.tree)
 
     def revision(self, connections: Connections) -> str | None:
-        """Returns the revision of the tables; None: no migration made them. Raises DatabaseAway."""
+        """Returns the revision of the tables. None: no migration made these tables. Raises DatabaseAway."""
         return schema.current(connections.engine(self.url, read_only=True), self.tree)
 
     def folded_names(self, connections: Connections) -> list[str]:
-        """Returns the columns of names and keys that do not compare bytes. Raises DatabaseAway."""
+        """Returns the columns of names and keys that are not compared byte for byte. Raises DatabaseAway."""
         return folded_columns(connections.engine(self.url, read_only=True), self.tree)
 
     def newest_revision(self) -> str:
@@ -93,12 +93,12 @@ class ConfiguredDatabase:
         return schema.base(self.tree)
 
     def missing_driver(self) -> str | None:
-        """Returns what to install to reach it; None: nothing is missing."""
+        """Returns the package that is missing to reach the database. None: nothing is missing."""
         return missing_driver(self.url)
 
 
 def database_fact(tree: str, owners: str) -> Fact:
-    """Returns a database as a fact, also one that is not configured."""
+    """Returns a database as a fact. The settings may lack this database."""
     match tree:
         case "outbox":
             return OUTBOX(owners=owners)
@@ -108,8 +108,11 @@ def database_fact(tree: str, owners: str) -> Fact:
 
 
 def commit_evidence(settings: Settings) -> CommitEvidence:
-    """Returns what proves commits: for a section without outbox_url, its commit queries or its announcements alone.
-    Raises InvalidValue for a file of queries that cannot be read."""
+    """Returns what proves the commits of each producer group: its outboxes, its commit queries, or nothing.
+
+    A section without outbox_url and without commit queries has only announcements. Raises InvalidValue for a file of
+    queries that cannot be read.
+    """
     queries = configured_queries(settings)
     return CommitEvidence(
         tuple(
@@ -131,14 +134,14 @@ def commit_evidence(settings: Settings) -> CommitEvidence:
 def _queried(
     producer: ProducerSettings, queries: Mapping[str, ConfiguredQuery]
 ) -> list[tuple[frozenset[str], CommitQuery | None]]:
-    """Returns its topics, each with its query; all together if they have none."""
+    """Returns pairs of topics and their query. All topics without a query form one pair."""
     if producer.commit_queries is None:
         return [(frozenset(producer.topics), None)]
     return [(frozenset({topic}), queries[topic].query) for topic in producer.topics]
 
 
 def effect_evidence(settings: Settings) -> EffectEvidence:
-    """Returns what proves effects: those of a section without inbox_url are unknown."""
+    """Returns what proves the effects of each subscription. Without inbox_url, the effects are unknown."""
     return EffectEvidence(
         tuple(
             EffectSource(
@@ -153,7 +156,7 @@ def effect_evidence(settings: Settings) -> EffectEvidence:
 
 
 def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
-    """Returns every database, once for each tree: the ledger first, then outboxes, then inboxes."""
+    """Returns every database once for each tree of its tables. The ledger comes first, then outboxes, then inboxes."""
     ledger_url = settings.ledger.url
     found = {("ledger", ledger_url): ConfiguredDatabase(tree="ledger", url=ledger_url, setting="ledger.url", owners="")}
     for database in (*outbox_databases(settings), *inbox_databases(settings)):
@@ -174,7 +177,7 @@ def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
 
 
 def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
-    """Returns every database of every producer group once, even if several sections of the group name it."""
+    """Returns every outbox database of every producer group once, even if several sections of the group name it."""
     return _databases(
         "outbox",
         (
@@ -185,7 +188,7 @@ def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
 
 
 def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:
-    """Returns every database of every subscription."""
+    """Returns every inbox database of every subscription."""
     return _databases(
         "inbox",
         (

@@ -1,4 +1,4 @@
-"""What `reconciler doctor --commit-query` reads from the brokers: halves whose end is known."""
+"""Reads halves whose end is known from the brokers, for `reconciler doctor --commit-query`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ClusterSample:
 
 
 def sample_ended(request: ScanRequest, keys: Mapping[str, str], *, progress: Progress) -> ClusterSample:
-    """`keys`: topic -> the place of the business key in its halves.
+    """Returns halves whose end is known, from all brokers.
 
-    Raises BrokerUnavailable if no name server answers, or knows no broker.
+    `keys`: topic -> the place of the business key in its halves. Raises BrokerUnavailable if no name server answers, or if no name server knows a broker.
     """
     with cluster_of(request) as cluster:
         found = [BrokerSample(name, unread=without_master()) for name in cluster.away]

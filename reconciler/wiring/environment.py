@@ -1,4 +1,4 @@
-"""Keeps an environment to one cluster: used by every process that writes its keys and rows."""
+"""Makes sure that only one cluster uses an environment. Every process that writes keys and rows uses this guard."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from reconciler.wiring.connections import Connections
 
 logger = logging.getLogger(__name__)
 
-#: Pause between two looks before the work begins, as long as there is a doubt.
+#: Pause between two looks. A process with a doubt looks again before it begins its work.
 _LOOK_AGAIN_SECONDS = 1.0
-#: A longer name or address is left out, because data of name servers must not fill Redis.
+#: Most characters of a broker's name and address. Longer ones are left out, so that name servers cannot fill Redis.
 _BROKER_CHARACTERS_MAX = 512
 
 
 def environment_guard(connections: Connections) -> EnvironmentGuard:
-    """Makes the guard that keeps this process's use."""
+    """Makes the guard that records that this process uses the environment."""
     return EnvironmentGuard(
         shared_places(connections),
         lambda: known_brokers(connections),
@@ -35,10 +35,10 @@ def environment_guard(connections: Connections) -> EnvironmentGuard:
 
 
 def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop: threading.Event) -> bool:
-    """Looks until there is no doubt, half a minute at most; called before anything is written. False: the stop came
-    first.
+    """Looks for up to half a minute until there is no doubt. Call this before anything is written.
 
-    Raises InvalidValue if another cluster uses the environment, TransientError.
+    Returns False if the stop came first. Raises InvalidValue if another cluster uses the environment. Raises
+    TransientError.
     """
     doubt = guard.look()
     if doubt is not None:
@@ -49,7 +49,7 @@ def enter_environment(connections: Connections, guard: EnvironmentGuard, *, stop
 
 
 def known_brokers(connections: Connections) -> frozenset[str]:
-    """Returns "cluster/broker at address" for every member of every broker; empty if no name server answers."""
+    """Returns "cluster/broker at address" for every member of every broker. Empty: no name server answers."""
     try:
         brokers = connections.rocketmq.routes.brokers().values()
     except BrokerUnavailable:

@@ -1,4 +1,4 @@
-"""Makes the witnesses of the settings: outboxes, inboxes and brokers. All use connections that cannot write."""
+"""Makes the witnesses of the settings: outboxes, inboxes and brokers. No witness can write to a database."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WitnessAdapters:
 
 
 def build_witnesses(connections: Connections) -> WitnessAdapters:
-    """Makes brokers by the remoting client, and outboxes and inboxes by connections that cannot write."""
+    """Makes all witnesses. Brokers use the remoting client. Outboxes and inboxes use connections that cannot write."""
     outbox = connections.shared(_open_outboxes)
     return WitnessAdapters(
         brokers=connections.shared(broker_evidence),
@@ -53,7 +53,7 @@ def _open_queries(connections: Connections) -> OpenQueries:
 
 
 def half_reading(connections: Connections) -> RemotingHalfReading:
-    """Makes the reader of half queues that is needed before a send by a row of the business."""
+    """Makes the reader of half queues. It is needed before a message is sent because of a row of the business."""
     return RemotingHalfReading(
         connections.rocketmq,
         client=connections.new_client(),
@@ -91,22 +91,24 @@ def broker_evidence(connections: Connections) -> BrokerEvidence:
 
 
 def pop_groups(connections: Connections) -> PopGroups:
-    """Makes the memory of what brokers show about groups, shared by all that ask."""
+    """Makes the memory of what brokers show about groups. All askers of a process share this memory."""
     admin, of = connections.admin, connections.rocketmq
     configs = BrokerConfigs(admin, clock=of.clock)
     return PopGroups(admin, of.routes, of.families, configs, clock=of.clock)
 
 
 def reused_offsets(connections: Connections) -> ReusedOffsets:
-    """Makes the memory of what this and earlier processes saw of queues; only processes that run rounds write it."""
+    """Makes the memory of what this and earlier processes saw of queues. Only processes with rounds write to it."""
     return ReusedOffsets(
         connections.clock, kept=connections.ledger.seen_queues, environment=connections.settings.environment
     )
 
 
 def inbox_evidence(connections: Connections, *, group: str | None = None) -> SqlInboxEvidence:
-    """Makes the inboxes of all subscriptions that have one. `group`: for rows of this group, in the inboxes of all
-    groups that read the same topic."""
+    """Makes the witness for the inboxes of all subscriptions that have an inbox.
+
+    `group`: looks for rows of this group in the inboxes of all groups that read the same topic.
+    """
     urls: dict[Subscription, list[Secret]] = {}
     for source, url in effect_evidence(connections.settings).inboxes:
         of = source.subscription if group is None else replace(source.subscription, group=group)
@@ -117,5 +119,5 @@ def inbox_evidence(connections: Connections, *, group: str | None = None) -> Sql
 
 
 def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
-    """Makes the reader of one outbox database for questions without unique keys."""
+    """Makes the reader of one outbox database. It answers questions that name no unique key."""
     return OutboxInspector(connections.engine(url, read_only=True))

@@ -1,6 +1,4 @@
-"""What `reconciler scan` opens: name servers by their address, and a client. It needs no settings, no Redis and no
-database.
-"""
+"""Opens a client by the address of name servers, for `reconciler scan`. No settings, Redis or database are needed."""
 
 from __future__ import annotations
 
@@ -25,25 +23,25 @@ __all__ = ["AclCredentials", "Progress", "ScanRequest", "TlsSettings", "scan_hal
 
 WITHOUT_MASTER = Code("scan.without-master")
 
-#: Most records per second of one broker: each costs the broker 4 to 9 microseconds of a core.
+#: Most records per second that are read from one broker. A record costs the broker 4 to 9 microseconds of a core.
 RECORDS_PER_SECOND = 20_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """Which cluster to scan, as which user, and how fast."""
+    """The request for a scan: the cluster, the user, and the speed."""
 
     name_servers: str
     acl: AclCredentials | None = None
     tls: TlsSettings | None = None
     records_per_second: float = RECORDS_PER_SECOND
-    #: Only halves that were given up, or are counted, within so many seconds. None: all that still exist.
+    #: Given-up halves and counted halves must be at most this old. None: all halves that still exist.
     since_seconds: float | None = None
-    #: True: how all halves ended is counted, too.
+    #: True: the scan also counts how all halves ended.
     is_counting: bool = False
-    #: True: logs of brokers up to 4.2 are walked record by record.
+    #: True: the scan reads the logs of brokers up to 4.2 record by record.
     walks: bool = False
-    #: The business's own databases, which show what was committed. None: they are not asked.
+    #: The databases of the business, which show what was committed. None: the business is not asked.
     business: Business | None = None
     request_timeout_seconds: float = 5.0
     clock: Clock = field(default_factory=SystemClock)
@@ -51,11 +49,11 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The brokers that name servers know, and a client."""
+    """The brokers that name servers know, and a client that reaches them."""
 
     client: RemotingClient
     families: Families
-    #: Broker -> address of its master.
+    #: Broker -> address of the broker's master.
     masters: Mapping[str, str]
     #: Brokers without a master.
     away: tuple[str, ...]
@@ -63,7 +61,7 @@ class Cluster:
 
 @contextmanager
 def cluster_of(request: ScanRequest) -> Iterator[Cluster]:
-    """Opens the client; raises BrokerUnavailable if no name server answers or knows a broker."""
+    """Opens the client. Raises BrokerUnavailable if no name server answers, or if no name server knows a broker."""
     client = RemotingClient(
         clock=request.clock,
         acl=request.acl,
@@ -88,10 +86,10 @@ def without_master() -> Fact:
 
 
 def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
-    """Returns the findings of each broker, by name. SIGINT ends the scan: then the findings so far are returned, marked
-    as not finished.
+    """Returns the findings of each broker, ordered by name.
 
-    Raises BrokerUnavailable if no name server answers, or knows no broker.
+    SIGINT ends the scan. Then the findings so far are returned, and marked as not finished. Raises BrokerUnavailable if
+    no name server answers, or if no name server knows a broker.
     """
     with cluster_of(request) as cluster:
         seconds = request.since_seconds
@@ -121,7 +119,7 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 delivered = DeliveredCopies(cluster.client, cluster.masters, pace=pace)
                 _ask(request.business, [scan.findings for scan in scans], delivered)
         except KeyboardInterrupt:
-            pass  # what is known so far is returned
+            pass  # the findings so far are returned
         return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)
 
 

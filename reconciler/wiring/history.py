@@ -1,4 +1,4 @@
-"""Wiring of the history: without history.path, neither the history nor pyarrow is loaded."""
+"""Wiring of the history. The history and pyarrow are loaded only if the setting history.path exists."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):
-    """What the history needs of the process whose rounds it records (reconciler/wiring/rounds.py)."""
+    """The parts of the recorded process that the history needs. reconciler/wiring/rounds.py has these parts."""
 
     settings: Settings
     plans: list[TopicPlan]
 
     @property
     def redis(self) -> RoundRedis:
-        """The Redis in which rounds keep the sets that they moved."""
+        """The Redis in which the recorded rounds keep the sets that they moved."""
         ...
 
     @property
@@ -69,32 +69,31 @@ class RecordedRounds(Protocol):
 
     @property
     def witnesses(self) -> WitnessAdapters:
-        """The witnesses for the verdicts of these rounds."""
+        """The witnesses for the verdicts of the recorded rounds."""
         ...
 
 
 class SeveralSinks:
-    """An EventSink that passes each event on to several others, in order."""
+    """An EventSink that passes each event to several sinks one after the other."""
 
     def __init__(self, *sinks: EventSink) -> None:
         self._sinks = sinks
 
     def emit(self, event: Event) -> None:
-        """Passes one event on."""
+        """Passes one event to every sink."""
         for sink in self._sinks:
             sink.emit(event)
 
 
 def history_generations(settings: Settings) -> int:
-    """Returns how many rounds keep their sets in Redis for the history: as many as possible, and 0 without a
-    history."""
+    """Returns the number of rounds that keep their sets in Redis for the history. It is 0 without a history."""
     if settings.history.path is None:
         return 0
     return min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
 
 
 def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
-    """Makes the sink; None: no history is configured. Raises MissingDependency."""
+    """Makes the sink for events of the history. None: no history is configured. Raises MissingDependency."""
     if settings.history.path is None:
         return None
     require_pyarrow()
@@ -102,7 +101,7 @@ def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
 
 
 def require_pyarrow() -> None:
-    """Raises MissingDependency without pyarrow."""
+    """Raises MissingDependency if pyarrow is not installed."""
     try:
         import pyarrow  # loads slowly, and only the history needs it
     except ImportError as error:
@@ -115,8 +114,11 @@ def require_pyarrow() -> None:
 
 
 def _look_for_no_pandas(pyarrow: Any) -> None:
-    """Makes the first array without pandas: pyarrow loads pandas for it if it is installed (45 MiB), to recognise a
-    series. It does so only once, and the history has no series."""
+    """Makes the first array while pandas cannot be found, which saves 45 MiB.
+
+    For its first array pyarrow loads an installed pandas, to recognise a pandas series. The history has no such series,
+    and pyarrow looks for pandas only once.
+    """
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
     try:
@@ -127,7 +129,7 @@ def _look_for_no_pandas(pyarrow: Any) -> None:
 
 class _WithoutPandas(MetaPathFinder):
     def find_spec(self, fullname: str, *_of: object) -> None:
-        """Raises ModuleNotFoundError for pandas; other modules are found as usual."""
+        """Raises ModuleNotFoundError for pandas. All other modules are found as usual."""
         if fullname == "pandas":
             raise ModuleNotFoundError("pandas is of no use to the history", name=fullname)
 
@@ -136,7 +138,7 @@ class _WithoutPandas(MetaPathFinder):
 def writing_history(
     recorded: RecordedRounds, *, sink: HistorySink | None, clock: Clock
 ) -> Iterator[HistoryService | None]:
-    """Runs the history's threads within the block; at its end, rows in hand are sealed."""
+    """Runs the history's threads within the block. At the end of the block, the rows in hand are sealed."""
     if sink is None:
         yield None
         return
@@ -149,7 +151,7 @@ def writing_history(
 
 
 def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) -> HistoryService:
-    """Makes threads, spool, chain and store from the settings, without starting anything or touching a folder."""
+    """Makes threads, spool, chain and store from the settings. It starts no thread and touches no folder."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
     from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
@@ -199,8 +201,11 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
 
 
 def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
-    """Returns from where announcements are read again after Redis lost its memory. None without an inbox, because
-    consumption in the lost rounds is recorded nowhere else. Raises DatabaseAway."""
+    """Returns queue -> the offset from which announcements are read again after Redis lost its memory.
+
+    None: the subscription has no inbox. Then no other place has the consumption of the lost rounds. Raises
+    DatabaseAway.
+    """
     subscription = shard.subscription
     if not recorded.witnesses.inbox.is_configured(subscription):
         return None
@@ -215,7 +220,7 @@ def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Ma
 
 
 def open_reader(settings: Settings) -> HistoryReader | None:
-    """Makes the reader for commands that only show; None: no history is configured. Raises MissingDependency."""
+    """Makes the reader for commands that only show. None: no history is configured. Raises MissingDependency."""
     if settings.history.path is None:
         return None
     require_pyarrow()
@@ -225,7 +230,7 @@ def open_reader(settings: Settings) -> HistoryReader | None:
 
 
 def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str, Mapping[str, Any]]], Sequence[str]]:
-    """Returns what the history holds about a key, and why that may be incomplete."""
+    """Returns the history's rows about a key, and the reasons why rows may be missing."""
     try:
         reader = open_reader(settings)
         if reader is None:
@@ -239,7 +244,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """Returns how far the history has come, or why that is unknown; (None, None): no history is configured."""
+    """Returns how far the history has come, or why this is unknown. (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:
@@ -250,8 +255,10 @@ def read_overview(
 
 
 def history_folders(settings: Settings) -> tuple[Path, Path]:
-    """Returns the folders of the history and of its spool. Each environment has its own spool, because another service
-    must not take rows over from it."""
+    """Returns the folders of the history and of its spool.
+
+    Each environment has its own spool, because the service of another environment must not take its rows.
+    """
     history = settings.history
     root = Path(history.path or "")
     top = Path(history.spool_path) if history.spool_path is not None else root / ".spool"

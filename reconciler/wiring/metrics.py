@@ -1,4 +1,4 @@
-"""Wiring of the metrics: nothing of them, and no prometheus_client, is loaded unless metrics.listen is set."""
+"""Wiring of the metrics. Metrics and prometheus_client are loaded only if the setting metrics.listen exists."""
 
 from __future__ import annotations
 
@@ -31,15 +31,18 @@ if TYPE_CHECKING:
 
 
 class AnnouncementStates(Protocol):
-    """What is read of an announcement consumer."""
+    """The part of an announcement consumer that metrics read."""
 
     def states(self) -> Iterable[AnnouncementQueueState]:
-        """Every queue that had a step."""
+        """Returns the state of every queue that had a step."""
         ...
 
 
 class Metering:
-    """What one process measures. Made once; its readers come and go with what they read."""
+    """The measurements of one process. A process makes one such object.
+
+    Readers are added when a part of the process begins, and removed when this part ends.
+    """
 
     def __init__(self, book: MetricBook, events: EventMetrics, *, clock: Clock) -> None:
         self.book = book
@@ -47,14 +50,17 @@ class Metering:
         self._clock = clock
 
     def before(self, brokers: BrokerEvidence) -> BrokerEvidence:
-        """The witness, with its answers counted and timed."""
+        """Returns a witness that counts and times the answers of `brokers`."""
         from reconciler.instrumentation.metrics.look_ups import MeasuredBrokerEvidence
 
         return MeasuredBrokerEvidence(brokers, self.book, clock=self._clock)
 
     @contextmanager
     def serving(self, listen: str, *, readiness: Readiness, readers: Iterable[Reader]) -> Iterator[tuple[str, int]]:
-        """The pages over HTTP within the block; yields where. Raises ConfigurationError for an address in use."""
+        """Serves the pages over HTTP within the block, and yields the address.
+
+        Raises ConfigurationError for an address in use.
+        """
         from reconciler.instrumentation.metrics.pages import MetricPages
         from reconciler.instrumentation.metrics.serving import serving
 
@@ -67,7 +73,7 @@ class Metering:
     def reading_service(
         self, *, runner: TickRunner, consumer: AnnouncementStates, history: HistoryService | None
     ) -> AbstractContextManager[None]:
-        """Schedule, announcements and history of `reconciler run`, within the block."""
+        """Reads schedule, announcements and history of `reconciler run` within the block."""
         return self.book.reading(
             lambda: schedule_samples(runner),
             lambda: announcement_samples(consumer.states()),
@@ -75,22 +81,22 @@ class Metering:
         )
 
     def reading_schedule(self, runner: TickRunner) -> AbstractContextManager[None]:
-        """The schedule of `reconciler sweep`, within the block."""
+        """Reads the schedule of `reconciler sweep` within the block."""
         return self.book.reading(lambda: schedule_samples(runner))
 
     def reading_worker(self, worker: ReplayWorker, configured: SubscriptionSettings) -> AbstractContextManager[None]:
-        """The counts of `reconciler replay`, within the block."""
+        """Reads the counts of `reconciler replay` within the block."""
         place = (configured.topic, configured.group)
         return self.book.reading(
             lambda: [Sample(c.HAND_OVERS, (*place, name), n) for name, n in asdict(worker.counts).items()]
         )
 
     def reading_spans(self, counts: Callable[[], Mapping[str, int]]) -> AbstractContextManager[None]:
-        """The counts of the spans of `reconciler run`, by what came of them, within the block."""
+        """Reads the numbers of spans of `reconciler run` by their outcome within the block."""
         return self.book.reading(lambda: [Sample(c.SPANS, (name,), n) for name, n in counts().items()])
 
     def swept(self, report: SweepReport, *, took_seconds: float) -> None:
-        """One sweep. Times of the schedule and of the last good sweep are apart: one that fails is no sign of life."""
+        """Counts one sweep. Only a successful sweep sets the time of the last good sweep."""
         book = self.book
         book.add(c.SWEEPS, "problems" if report.problems else "clean")
         book.observe(c.SWEEP_DURATION, value=took_seconds)
@@ -101,7 +107,7 @@ class Metering:
         book.put(c.SWEEP_WALK, value=report.walk_rows)
 
     def announced_due(self, report: SweepReport) -> None:
-        """One look for NEW rows between two sweeps: no sweep, and no sign that sweeps run."""
+        """Counts one look for NEW rows between two sweeps. Such a look does not show that sweeps run."""
         self.book.add(c.SWEPT_ROWS, "announced", amount=report.announced)
 
 
@@ -113,12 +119,12 @@ SWEPT_OUTCOMES = (
 
 
 def open_metering(settings: Settings, command: str, *, clock: Clock) -> Metering | None:
-    """None: metrics.listen is not set. Raises MissingDependency."""
+    """Makes the metering of a command. None: metrics.listen is not set. Raises MissingDependency."""
     return None if settings.metrics.listen is None else new_metering(settings, command, clock=clock)
 
 
 def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
-    """Wherever it is shown. Raises MissingDependency."""
+    """Makes the metering of a command, even if metrics.listen is not set. Raises MissingDependency."""
     require_prometheus_client()
     from reconciler.instrumentation.metrics.book import MetricBook
     from reconciler.instrumentation.metrics.events import EventMetrics
@@ -131,7 +137,7 @@ def new_metering(settings: Settings, command: str, *, clock: Clock) -> Metering:
 
 
 def require_prometheus_client() -> None:
-    """Raises MissingDependency."""
+    """Raises MissingDependency if prometheus_client is not installed."""
     try:
         import prometheus_client  # noqa: F401 - only metrics need it
     except ImportError as error:
@@ -142,12 +148,12 @@ def require_prometheus_client() -> None:
 
 
 def build_samples() -> Iterator[Sample]:
-    """Which release runs."""
+    """Yields the release that runs."""
     yield Sample(c.BUILD_INFO, (release(), revision(), platform.python_version()), 1)
 
 
 def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
-    """Turns that did no work, and those that are overdue."""
+    """Yields the numbers of turns that did no work, and how long each job's next turn is overdue."""
     for (job, reason), count in tuple(runner.skipped.items()):
         yield Sample(c.TURNS_MISSED, (job, reason), count)
     for job, seconds in runner.lateness_seconds().items():
@@ -155,7 +161,7 @@ def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
 
 
 def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[Sample]:
-    """Sums over the queues of each subscription: a queue is no label."""
+    """Yields one sum over all queues of a subscription, because there is no label for a queue."""
     sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
     for one in states:
         place = (one.subscription.topic, one.subscription.group)
@@ -171,7 +177,7 @@ def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[S
 
 
 def history_samples(counters: Mapping[str, Any]) -> Iterator[Sample]:
-    """What the history's threads did."""
+    """Yields the numbers of what the history's threads did."""
     yield Sample(c.HISTORY_WRITTEN, (), counters["rows_spooled"])
     yield Sample(c.HISTORY_DROPPED, (), counters["rows_dropped"])
     yield Sample(c.HISTORY_MISSED, (), counters["rounds_missed"])
