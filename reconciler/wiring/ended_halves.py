@@ -20,7 +20,8 @@ class ClusterSample:
 def sample_ended(request: ScanRequest, keys: Mapping[str, str], *, progress: Progress) -> ClusterSample:
     """Returns halves whose end is known, from all brokers.
 
-    `keys`: topic -> the place of the business key in its halves. Raises BrokerUnavailable if no name server answers, or if no name server knows a broker.
+    `keys`: topic -> the place of the business key in its halves. Raises BrokerUnavailable if no name server answers, or
+    if no name server knows a broker.
     """
     with cluster_of(request) as cluster:
         found = [BrokerSample(name, unread=without_master()) for name in cluster.away]

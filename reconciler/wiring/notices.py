@@ -1,7 +1,7 @@
-"""The threads that tell people: one looks at the ledger, and one for each notifier sends. The rest of the process never
-waits for them.
+"""Makes the threads that send notices: one thread looks at the ledger, and each notifier has a thread that sends.
 
-They have their own database pool. They are daemon threads, and a stop does not join them.
+All other threads of the process never wait for these threads. They have their own database pool. They are daemon
+threads, so a stop does not wait for their end.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from reconciler.telling.notifier import Listener, NoticeService, Watch
 from reconciler.wiring.channels import GAP_SECONDS, make_channel
 from reconciler.wiring.subscriptions import subscription_of
 
-#: How often the ledger is looked at, and how often a sender looks for due messages.
+#: Pause between two looks at the ledger, and between two looks of a sender for due messages.
 LOOK_SECONDS = 5.0
 SEND_SECONDS = 1.0
-#: Connections for looks and senders together.
+#: Number of connections that looks and senders share.
 _POOL_SIZE = 2
 
 
 def pace_of(notifier: NotifierSettings) -> Pace:
-    """Returns the pace from the notifier's settings."""
+    """Returns the notifier's pace from its settings."""
     return Pace(
         interval_seconds=notifier.interval_minutes * 60,
         reminder_seconds=notifier.reminder_hours * 3_600,
@@ -66,10 +66,10 @@ def telling_people(
     sends: bool = True,
     name_of: Callable[[str], str] = lambda _key: "",
 ) -> Iterator[NoticeService | None]:
-    """Looks and sends within the block, in its own threads; None: no notifier is configured.
+    """Looks for news and sends messages within the block, on threads of its own. None: no notifier is configured.
 
-    `sends`: False if the process already sends due messages of all kinds. The end of the block waits for nothing: a
-    send that is under way ends with the process.
+    `sends`: False if the process already sends due messages of all kinds. The end of the block does not wait for a send
+    that is under way. Such a send ends with the process.
     """
     listeners = listeners_of(settings)
     if not listeners:
@@ -110,7 +110,7 @@ def telling_people(
 
 @contextmanager
 def repeating(turns: Mapping[str, Callable[[], None]], *, clock: Clock, seconds: float) -> Iterator[None]:
-    """Repeats each turn in its own daemon thread until the block ends, without waiting for their end."""
+    """Repeats each turn in a daemon thread of its own until the block ends. It does not wait for running turns."""
     stop = threading.Event()
 
     def repeat(turn: Callable[[], None]) -> None:

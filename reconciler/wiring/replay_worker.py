@@ -1,4 +1,4 @@
-"""Makes the replay worker of one group: messages that were handed over go through the group's inbox to its handler."""
+"""Makes the replay worker of one group. It gives handed-over messages to the group's handler, through the inbox."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.wiring.subscriptions import subscription_of
 
 
 def load_handler(name: str, *, topic: str, group: str) -> Any:
-    """Returns the handler named by package.module:function, plain or decorated.
+    """Returns the handler with the name package.module:function. The handler may be decorated.
 
     Raises InvalidValue if it does not exist, or is decorated for another group or other topics.
     """
     handler = load_function(name)
     if isinstance(handler, TransactionalHandler):
-        # A decorated handler keeps its own group: rows of the other group would wait for ever.
+        # A decorated handler works only for its own group, so rows of another group would wait for ever.
         if handler.group != group:
             raise InvalidValue("--group", group, f"the handler is decorated for group {handler.group!r}")
         if handler.topics is not None and topic not in handler.topics:
@@ -35,9 +35,9 @@ def load_handler(name: str, *, topic: str, group: str) -> Any:
 
 
 def load_function(name: str) -> Any:
-    """Returns the object named by package.module:function; raises InvalidValue if it does not exist."""
+    """Returns the object with the name package.module:function. Raises InvalidValue if it does not exist."""
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # an installed command has its own folder there, not the caller's
+    if os.getcwd() not in sys.path:  # sys.path of an installed command begins with the command's folder
         sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
@@ -51,10 +51,10 @@ def load_function(name: str) -> Any:
 
 
 def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
-    """Makes a worker for the group, with the handler behind its inbox, without starting it.
+    """Makes a worker that calls the handler through the group's inbox. It does not start the worker.
 
-    It asks the ledger at once what the worker will ask, because the worker's login needs no other table. Raises
-    DatabaseAway.
+    It asks the ledger at once what the worker will ask, and nothing else, because the worker's login needs no other
+    table. Raises DatabaseAway.
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings
@@ -90,8 +90,10 @@ def build_replay_worker(connections: Connections, configured: SubscriptionSettin
 
 
 def _only_inbox(settings: Settings, configured: SubscriptionSettings) -> Secret:
-    """Returns the inbox of a plain handler. Raises ConfigurationError if there is none, or if it is not clear which one
-    it is."""
+    """Returns the inbox of a handler without a decorator.
+
+    Raises ConfigurationError if the group has no inbox, or has several inboxes.
+    """
     subscription = subscription_of(settings, configured)
     inboxes = effect_evidence(settings).inboxes_of(subscription)
     if not inboxes:

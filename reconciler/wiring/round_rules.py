@@ -1,4 +1,4 @@
-"""Makes the rules of rounds from the settings: numbers that count rounds depend on the time between rounds."""
+"""Makes the rules of rounds from the settings. Numbers of rounds depend on the time between two rounds."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from reconciler.settings.schema import Settings
 
 
 def pace_of(settings: Settings) -> RoundPace:
-    """Returns the time between rounds."""
+    """Returns the pace of rounds, which is the time between two rounds."""
     return RoundPace(interval_seconds=settings.rounds.interval_seconds)
 
 
 def commit_generations(settings: Settings) -> int:
-    """Returns how many older commit sets Redis keeps."""
+    """Returns the number of older commit sets that Redis keeps."""
     return pace_of(settings).rounds(settings.rounds.commit_generations)
 
 
 def selection_rules(settings: Settings) -> SelectionRules:
-    """Returns how many keys are selected, and how old they must be."""
+    """Returns the rules by which a round selects keys, such as their number and age."""
     pace = pace_of(settings)
     return SelectionRules(
         skew_margin_seconds=settings.rounds.skew_margin_seconds,
@@ -31,7 +31,7 @@ def selection_rules(settings: Settings) -> SelectionRules:
 
 
 def breaker_rules(settings: Settings) -> BreakerRules:
-    """Returns when the breaker opens and closes."""
+    """Returns the rules by which the breaker opens and closes."""
     return BreakerRules(
         candidates_min=settings.repairs.breaker_candidates_min,
         share=settings.repairs.breaker_share,

@@ -1,4 +1,4 @@
-"""Wiring of the policy: plans from the settings, witnesses, ledger and Redis into rounds and outage recovery."""
+"""Wiring of the policy. Makes rounds and outage recovery from settings, witnesses, ledger and Redis."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 
-#: Of turns that are shorter than by default, a shard at rest has its round after so many: a minute by default.
+#: A shard at rest has a round after this number of turns, but after REST_SECONDS_MAX at the latest.
 REST_TURNS = 12
-#: Beside rows of rest, after so many times as long.
+#: If rows of rest can be stored, a shard at rest has a round this many times less often.
 LONG_REST = LONG_REST_SECONDS_MAX / REST_SECONDS_MAX
 
 
 def broker_repairs(connections: Connections) -> BrokerRepairs:
-    """What may be sent to brokers about a message."""
+    """Makes the adapter that sends repairs to brokers."""
     return RemotingBrokerRepairs(connections.rocketmq, english=said, client=connections.shared(Connections.new_client))
 
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
-    """One plan a topic, with all its subscriptions: END and republish reach all of them."""
+    """Returns one plan for each topic, with all subscriptions of the topic. END and republish reach all of these."""
     plans, commits, effects = [], commit_evidence(settings), effect_evidence(settings)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         configured = [s for s in settings.subscriptions if s.topic == topic]
@@ -96,8 +96,10 @@ def _open_redis(connections: Connections) -> RoundRedis:
 
 
 def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
-    """Where the primary has a key of a subscription, for a replica may lag; UNKNOWN: it does not answer, or what it has
-    there is damaged."""
+    """Returns the places in which the Redis primary has a key of a subscription. A replica may lag, so it is not asked.
+
+    UNKNOWN: the primary does not answer, or its data is damaged.
+    """
     settings = connections.settings
     shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))
     generations = commit_generations(settings)
@@ -111,9 +113,9 @@ def key_in_redis(connections: Connections, subscription: Subscription, unique_ke
 
 
 class RoundAssembly:
-    """The parts of the rounds, assembled. Each topic has rounds of its own, confined to the thread that runs them.
+    """Assembles the parts of rounds. Each topic has its own rounds, and only one thread uses the rounds of a topic.
 
-    Assemblies of one process share what is open and the rate of repairs.
+    All assemblies of one process share the open connections and the rate of repairs.
     """
 
     def __init__(
@@ -125,8 +127,11 @@ class RoundAssembly:
         spans: EventSink | None = None,
         is_shared: bool = False,
     ) -> None:
-        """`history`, `metering`, `spans`: where events go, too; history.path alone lets rounds keep their sets.
-        `is_shared`: other processes that do the same have a part of the subscriptions each."""
+        """`history`, `metering`, `spans`: further receivers of the events of rounds.
+
+        Whether rounds keep their sets for the history depends on the setting history.path alone. `is_shared`: True if
+        the subscriptions are shared among several processes that run rounds.
+        """
         settings = connections.settings
         self.settings = settings
         self.plans = topic_plans(settings)
@@ -152,30 +157,32 @@ class RoundAssembly:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All subscriptions, by topic."""
+        """All subscriptions, ordered by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
 
     def keep_shard_count(self, subscription: Subscription) -> Fact | None:
-        """Writes the number of shards down where none is. Returns why the subscription gets no round; raises
-        ConfigurationError where it is the settings that differ, RedisAway and DatabaseAway."""
+        """Stores the number of shards if none is stored. Returns why the subscription gets no round, if so.
+
+        Raises ConfigurationError if the settings are wrong for every subscription. Raises RedisAway and DatabaseAway.
+        """
         return self.shard_numbers.keep(subscription)
 
     def sample_commit_sets(self, subscription: Subscription, *, shards: int) -> Iterator[tuple[Shard, bytes]]:
-        """A few consumed keys of the last rounds. Raises RedisAway."""
+        """Yields a few consumed keys of the last rounds. Raises RedisAway."""
         generations = commit_generations(self.settings)
         return sample_commit_sets(self.redis.client, subscription, shards=shards, commit_generations=generations)
 
     def concerns(self, subscription: Subscription) -> bool:
-        """Whether it is in the share of this process, or still has its rounds here."""
+        """Returns True if this process has the subscription in its share, or still runs rounds of the subscription."""
         return self.sharing is None or self.sharing.concerns(subscription)
 
     def leave(self) -> None:
-        """At shutdown: other processes take over at once. Raises RedisAway."""
+        """Gives up the share of this process at its end. Other processes take over at once. Raises RedisAway."""
         if self.sharing is not None:
             self.sharing.leave()
 
     def retention(self) -> SqlRetention:
-        """The deletion of finished rows of the ledger."""
+        """Makes the deletion of finished rows of the ledger."""
         names = [one.name for one in self.settings.notifiers]
         database = self._connections.without_deadlines().ledger.database
         return SqlRetention(database, keep_days=self.settings.ledger.keep_days, notifiers=names)
@@ -207,7 +214,7 @@ class RoundAssembly:
         )
 
     def turn(self) -> Turn:
-        """The beginning of a turn, for all topics."""
+        """Makes the beginning of a turn for all topics."""
         ledger = self.ledger
         return Turn(
             self.plans,
@@ -221,7 +228,7 @@ class RoundAssembly:
         )
 
     def rounds_of(self, topic: TopicPlan) -> ReconcileRound:
-        """Rounds of one topic's subscriptions."""
+        """Makes the rounds of one topic's subscriptions."""
         settings, ledger, witnesses = self.settings, self.ledger, self.witnesses
         clock = self._connections.clock
         skew = settings.rounds.skew_margin_seconds
@@ -296,7 +303,7 @@ class RoundAssembly:
         )
 
     def recovery(self, *, has_deadlines: bool = True) -> OutageRecovery:
-        """The outage procedure over all topics. `has_deadlines`: False where a person waits for the whole scan."""
+        """Makes the outage recovery for all topics. `has_deadlines`: False if a person waits for the whole scan."""
         return OutageRecovery(
             self.plans,
             memory=self.memory,

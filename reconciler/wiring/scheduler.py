@@ -1,8 +1,8 @@
-"""The long-running service: ticks on APScheduler, signals, and a bounded drain.
+"""The long-running service: jobs on APScheduler, signals, and a stop that waits a limited time for running turns.
 
-A tick is one turn of a job; it catches no errors. A TransientError costs only that turn, and the next one tries again:
-so the daemon survives every dependency that goes away without a restart. Two daemons at once do no harm, because the
-round's fence and the ledger's claims make rounds correct.
+A tick is a job that runs in turns. A turn need not catch errors. A TransientError ends only that turn, and the next
+turn tries again. So the daemon needs no restart when a dependency goes away. Two daemons at once do no harm, because
+the fence of rounds and the claims in the ledger make rounds correct.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from reconciler.errors import ConfigurationError, ReconcilerError, TransientErro
 
 logger = logging.getLogger(__name__)
 
-#: How long SIGTERM waits for running turns.
+#: Longest time that a stop by SIGTERM waits for running turns.
 DRAIN_SECONDS_DEFAULT = 30.0
-#: Wait between two tries to start while a dependency is away.
+#: Pause between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
-#: How often the service checks whether the wall clock was set back.
+#: Pause between two checks whether the wall clock was set back.
 CLOCK_WATCH_SECONDS = 1.0
-#: A turn is planned at most its interval, a second of jitter and another second ahead.
+#: A turn is planned at most its interval and this time ahead. The time includes a second of jitter.
 PLANNED_AHEAD_SECONDS_MAX = 2.0
-#: Most turns at once of jobs that are begun by another job.
+#: Most turns that run at the same time, of jobs whose turns another job begins.
 BEGUN_TURNS_MAX = 32
 #: Exit code after SIGINT, after a second SIGTERM, and after a stop that gave up waiting for a turn.
 INTERRUPTED = 130
@@ -47,7 +47,7 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class DrainGaveUp(ReconcilerError):
-    """Turns did not end in time; they are abandoned, which is as safe as a kill -9."""
+    """Turns did not end in time. Leaving these turns unfinished is as safe as a kill -9."""
 
     exit_code = INTERRUPTED
 
@@ -59,16 +59,17 @@ class Tick:
     name: str
     interval_seconds: float
     run: Callable[[], object]
-    #: Another job begins its turns (TickRunner.begin), at most one per interval. A turn that should begin while the one
-    #: before still runs begins after it, because in a flood each turn takes longer than its interval.
+    #: True: another job begins the turns of this job (TickRunner.begin), at most one turn per interval. If a turn still
+    #: runs when the next turn should begin, the next turn begins after it. In a flood each turn takes longer than its
+    #: interval.
     is_begun: bool = False
 
 
 class StopSignals:
-    """SIGTERM and SIGINT ask for a stop; a second signal ends the process at once with 130.
+    """Handles SIGTERM and SIGINT, which ask for a stop. A second signal ends the process at once with exit code 130.
 
-    Install from the main thread only. A separate thread takes the signals: a Python handler runs inside the main thread
-    at any point, and Event.set within Event.wait of the same event would wait for itself.
+    Only the main thread may install this. A separate thread takes the signals, because a Python handler runs inside the
+    main thread at any point. There, Event.set within Event.wait of the same event would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class StopSignals:
         self._interrupted = False
 
     def install(self) -> None:
-        """Takes over both signals."""
+        """Takes over SIGTERM and SIGINT."""
         reader, writer = os.pipe()
         os.set_blocking(writer, False)  # the interpreter requires it
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -92,7 +93,7 @@ class StopSignals:
 
     def _handle(self, number: int) -> None:
         if self.requested.is_set():
-            # Nothing may run any more: losing the work in hand is as safe as with kill -9.
+            # Nothing may run any more. The loss of the work in hand is as safe as after a kill -9.
             os._exit(INTERRUPTED)
         self._interrupted = number == signal.SIGINT
         self.requested.set()
@@ -104,25 +105,28 @@ class StopSignals:
 
 
 def _left_to_the_pipe(_number: int, _frame: FrameType | None) -> None:
-    """Replaces the default action; the byte in the wakeup pipe is what counts."""
+    """Replaces the default action of a signal. The byte in the wakeup pipe tells about the signal."""
 
 
 class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
-    """Runs each turn on a daemon thread, because concurrent.futures would join a turn that hangs when the process
-    ends."""
+    """Runs each turn on a daemon thread.
+
+    At the end of the process, concurrent.futures would wait for a turn that hangs.
+    """
 
     def _do_submit_job(self, job: Any, run_times: Any) -> None:
         threading.Thread(target=self._run, args=(job, run_times), name=job.id, daemon=True).start()
 
     def _run(self, job: Any, run_times: Any) -> None:
-        # Job has a store only inside the scheduler; run_job catches every exception of a turn.
+        # A Job has a store only inside the scheduler. run_job catches every exception of a turn.
         self._run_job_success(job.id, run_job(job, "default", run_times, self._logger.name))
 
 
 class _Interval(IntervalTrigger):  # type: ignore[misc]  # APScheduler has no types
-    """Of turns that a clock which jumped ahead has left behind, one is due.
+    """An interval trigger that lists one due turn after the clock jumped ahead.
 
-    APScheduler first lists each of them: of ten years, hundreds of millions, and nothing runs meanwhile.
+    APScheduler's own trigger lists every turn in between. For ten years these are hundreds of millions of turns, and no
+    turn runs until all are listed.
     """
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
@@ -134,7 +138,10 @@ class _Interval(IntervalTrigger):  # type: ignore[misc]  # APScheduler has no ty
 
 
 class _Places:
-    """Lets so many run at once; the others wait in the order in which they came, before one that comes again."""
+    """A limited number of places for turns. Turns that find no place wait in the order in which they came.
+
+    A turn that comes again waits behind all waiting turns.
+    """
 
     def __init__(self, number: int) -> None:
         self._free = number
@@ -162,7 +169,7 @@ class _Places:
 
 
 class TickRunner:
-    """Runs ticks until a stop is requested. Not reusable; `run` blocks the calling thread."""
+    """Runs ticks until a stop is requested. It cannot be used twice. `run` blocks the calling thread."""
 
     def __init__(
         self,
@@ -180,12 +187,13 @@ class TickRunner:
         self._began: dict[str, float] = {}
         self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
-        #: Job -> how many turns in a row were skipped because a dependency is away, and the name of the last error.
+        #: Job -> number of turns in a row that failed because a dependency is away, and the name of the last error.
         self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
         self._room = _Places(BEGUN_TURNS_MAX)
-        #: (job, why) -> turns that did not run or failed: "still running" (the turn before was), "missed" (nothing ran:
-        #: the process was stopped or starved), "away", or the name of a bug's exception.
+        #: (Job, why) -> number of turns that did not run or failed. Values of `why`: "still running" for a turn that
+        #: found the turn before still running; "missed" for a turn while the process was stopped or starved; "away";
+        #: and the name of an exception that shows a bug.
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.failure: BaseException | None = None
 
@@ -198,7 +206,7 @@ class TickRunner:
             timezone="UTC",
             executors={"default": _Threads()},
             job_defaults={
-                "coalesce": True,  # after a pause one turn is enough, because a round takes all waiting keys
+                "coalesce": True,  # after a pause one turn is enough, because one round takes all waiting keys
                 "max_instances": 1,
                 "misfire_grace_time": None,  # a late turn is better than none
             },
@@ -231,8 +239,11 @@ class TickRunner:
             raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
 
     def _until_stop(self, scheduler: BackgroundScheduler, ticks: Sequence[Tick]) -> None:
-        """Waits for the stop. APScheduler plans and sleeps by the wall clock: after that was set back, it would wait
-        until the old time comes again."""
+        """Waits for the stop, and plans turns anew after the wall clock was set back.
+
+        APScheduler plans and sleeps by the wall clock. Without a new plan it would sleep until the old time comes
+        again.
+        """
         while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
             for tick in ticks:
@@ -240,11 +251,13 @@ class TickRunner:
                 if planned - now > timedelta(seconds=tick.interval_seconds + PLANNED_AHEAD_SECONDS_MAX):
                     logger.warning("clock_set_back", extra={"job": tick.name, "planned": planned.isoformat()})
                     scheduler.modify_job(tick.name, next_run_time=now)
-            scheduler.wakeup()  # a turn that is due now may not have been due when it fell asleep
+            scheduler.wakeup()  # a turn may have become due while the scheduler slept
 
     def begin(self, name: str) -> None:
-        """Begins a turn of a job with is_begun, unless its last turn still runs. Several run at once; the others
-        wait."""
+        """Begins a turn of a job that has is_begun, unless the last turn of the job still runs.
+
+        At most BEGUN_TURNS_MAX turns run at the same time. Further turns wait.
+        """
         tick = self._ticks[name]
         with self._lock:
             is_running = self._running[name] > 0
@@ -278,8 +291,10 @@ class TickRunner:
                 self._lock.notify_all()
 
     def _run_turn(self, tick: Tick) -> bool:
-        """Runs one turn. Returns False if it failed: the next one waits for its time, because a dependency may be
-        away."""
+        """Runs one turn. Returns False if the turn failed.
+
+        After a failure the next turn does not begin before its time, because a dependency may be away.
+        """
         try:
             if not self._stop.is_set():
                 self._count_missed(tick)
@@ -302,19 +317,19 @@ class TickRunner:
         return False
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
-        # Only a person can correct the configuration: the service stops, so that supervisor and alarm notice it.
+        # Only a person can correct the configuration, so the service stops. Supervisor and alarm notice the stop.
         logger.error("daemon_stops", extra={"job": tick.name, "cause": type(error).__name__, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()
 
     def lateness_seconds(self) -> dict[str, float]:
-        """Returns job -> how many seconds its next turn is overdue, or 0; a second of jitter does not count."""
+        """Returns job -> the seconds by which its next turn is overdue, or 0. A second of jitter does not count."""
         now = self._clock.monotonic_seconds()
         began = self._began_at if self._began_at is not None else now
         return {
             name: max(0.0, now - self._began.get(name, began) - tick.interval_seconds - PLANNED_AHEAD_SECONDS_MAX)
             for name, tick in self._ticks.items()
-            if self._running[name] or not tick.is_begun  # otherwise no turn waits for it
+            if self._running[name] or not tick.is_begun  # a begun job that does not run has no planned turn
         }
 
     def _still_runs(self, name: str) -> None:
@@ -322,7 +337,7 @@ class TickRunner:
         self._skip(name, "still running", "still running", is_told=self._overlaps[name] == 1)
 
     def _count_missed(self, tick: Tick) -> None:
-        """Counts turns that should have begun since the last one: APScheduler combines them without a log line."""
+        """Counts the turns that should have begun since the last turn. APScheduler does not log these."""
         now = self._clock.monotonic_seconds()
         before, self._began[tick.name] = self._began.get(tick.name), now
         overlaps = self._overlaps.pop(tick.name, 0)
@@ -333,14 +348,16 @@ class TickRunner:
             self._skip(tick.name, "missed", f"{missed} missed", turns=missed)
 
     def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1, is_told: bool = True) -> None:
-        """`why`: a word of self.skipped; the log has the name of an error instead. `is_told`: False if it was logged
-        before."""
+        """Counts skipped turns, and logs them. `why`: a word of self.skipped.
+
+        `cause`: the name of an error, which the log has instead of `why`. `is_told`: False if the log has it already.
+        """
         self.skipped[job, why] += turns
         if is_told:
             logger.warning("turn_skipped", extra={"job": job, "cause": cause or why, "error": error})
 
     def _drain(self) -> list[str]:
-        """Waits for running turns; returns those that did not end in time."""
+        """Waits for running turns, and returns the jobs whose turns did not end in time."""
         deadline = self._clock.monotonic_seconds() + self._drain_seconds
         with self._lock:
             while any(self._running.values()):
@@ -352,12 +369,12 @@ class TickRunner:
 
 
 def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clock: Clock) -> None:
-    """Runs `serve`; if a dependency is away at its start, waits and starts it again, until the stop."""
+    """Runs `serve`. If a dependency is away at the start, waits and starts `serve` again, until the stop."""
     while not stop.is_set():
         try:
             serve()
         except TransientError as error:
-            notify_systemd("READY=1")  # it waits by itself, so systemd need not start it again
+            notify_systemd("READY=1")  # the service waits by itself, so systemd need not restart it
             logger.warning("start_waits", extra={"cause": type(error).__name__, "error": str(error)})
             clock.wait(stop, START_AGAIN_SECONDS)
         else:
@@ -365,7 +382,7 @@ def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clo
 
 
 def notify_systemd(state: str) -> None:
-    """Tells systemd about start and stop (sd_notify); does nothing outside a unit of Type=notify."""
+    """Tells systemd about start and stop (sd_notify). Outside a unit with Type=notify it does nothing."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

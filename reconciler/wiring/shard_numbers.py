@@ -1,8 +1,8 @@
-"""Checks that a subscription has the number of shards in the settings, because two numbers would put one key into two
-places.
+"""Checks that the number of shards of a subscription equals that of the settings.
 
-Redis stores the number beside the sets. A Redis that lost its memory has none; then the ledger's rounds show it. If two
-processes have different settings, the one without earlier rounds is refused, and not the slower one.
+With two numbers, one key would be in two places. Redis stores the number beside the sets. After Redis has lost its
+memory, the rounds in the ledger show the number. If two processes have different settings, the settings without earlier
+rounds are refused. Which process is faster does not matter.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from reconciler.words import said
 
 logger = logging.getLogger(__name__)
 
-#: After this, it is checked again that only the number of the settings is in force, if a number is missing.
+#: If a stored number is missing, all numbers are checked again after this time.
 ALL_ASKED_SECONDS = 5.0
 
 
 class ShardNumbers:
-    """The numbers of every subscription in the settings. Shared by threads. Raises RedisAway and DatabaseAway."""
+    """The numbers of shards of all subscriptions. Shared by threads. Methods raise RedisAway and DatabaseAway."""
 
     def __init__(self, connections: Connections) -> None:
         settings = connections.settings
@@ -37,15 +37,18 @@ class ShardNumbers:
         self._subscriptions = [subscription_of(settings, configured) for configured in settings.subscriptions]
         self._lock = threading.Lock()
         self._told: dict[Subscription, Fact] = {}
-        #: When all were last asked without an objection, in monotonic seconds; None: never.
+        #: Monotonic time at which all numbers were last found to be right, or None.
         self._all_asked_at: float | None = None
 
     def problem(self, subscription: Subscription) -> Fact | None:
-        """Returns why the sets must not be used; None: there is no objection. It only reads."""
+        """Returns why the sets of a subscription must not be used. None: they may be used. It only reads."""
         return self._refusal(subscription, self._number_of(subscription))
 
     def problems(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, Fact]:
-        """Does problem() for each together; returns those with a problem, without those whose server is away."""
+        """Returns subscription -> problem for the subscriptions that have one. All are asked together.
+
+        Subscriptions whose server is away are left out.
+        """
         numbers = dict(stored_shard_counts(self._connections.redis, subscriptions))
         without = [one for one, number in numbers.items() if number is None]
         numbers |= self._numbers_in_ledger(without) if without else {}
@@ -53,15 +56,15 @@ class ShardNumbers:
         return {one: why for one, why in found if why is not None}
 
     def told(self, subscription: Subscription) -> str | None:
-        """Returns the problem as a text, for the log."""
+        """Returns the problem of a subscription as a text for the log."""
         why = self.problem(subscription)
         return None if why is None else said(why)
 
     def keep(self, subscription: Subscription) -> Fact | None:
-        """Returns the problem, logged once; without a problem, stores the number if none is stored.
+        """Returns the problem of a subscription, which is logged once. Without a problem, stores the number if none is.
 
-        Raises ConfigurationError if every subscription with a stored number has the same other number: then the
-        settings are wrong, also for a subscription without one.
+        Raises ConfigurationError if all stored numbers are one other number. Then the settings are wrong, even for a
+        subscription without a stored number.
         """
         number = self._number_of(subscription)
         if number != str(self._shards) and not (number is None and self._are_all_just_asked()):
@@ -73,7 +76,7 @@ class ShardNumbers:
         return why
 
     def require_one(self) -> None:
-        """Raises ConfigurationError as keep() does, without writing."""
+        """Raises ConfigurationError if keep() would raise it. It writes nothing."""
         asked_at = self._connections.clock.monotonic_seconds()
         numbers = self._numbers_of_all()
         refused = {number: self._refusal(one, number) for one, number in numbers.items() if number is not None}
@@ -82,8 +85,10 @@ class ShardNumbers:
         self._all_asked_at = asked_at
 
     def _are_all_just_asked(self) -> bool:
-        """Returns True if all were just asked: at the first start no subscription has a number, and all begin at
-        once."""
+        """Returns True if all numbers were checked a moment ago.
+
+        At the first start no subscription has a number, and all subscriptions begin at once.
+        """
         now = self._connections.clock.monotonic_seconds()
         return self._all_asked_at is not None and now - self._all_asked_at < ALL_ASKED_SECONDS
 
@@ -91,15 +96,15 @@ class ShardNumbers:
         return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
 
     def _number_of(self, subscription: Subscription) -> str | None:
-        """Returns the number in Redis, or else in the ledger; None: neither has one."""
+        """Returns the number of shards in Redis, or else in the ledger. None: neither has a number."""
         stored = stored_shard_count(self._connections.redis, subscription)
         return stored if stored is not None else self._numbers_in_ledger([subscription])[subscription]
 
     def _numbers_of_all(self) -> Mapping[Subscription, str | None]:
-        """Does _number_of() for each together."""
+        """Returns subscription -> what _number_of() returns. All subscriptions are asked together."""
         redis = self._connections.redis
         numbers = dict(stored_shard_counts(redis, self._subscriptions))
-        # The server of a subscription that was left out is away: asking again raises the error.
+        # The server of a left-out subscription is away, so a second question raises the error.
         numbers |= {one: stored_shard_count(redis, one) for one in self._subscriptions if one not in numbers}
         without = [one for one, number in numbers.items() if number is None]
         if without:
@@ -109,7 +114,7 @@ class ShardNumbers:
     def _numbers_in_ledger(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, str | None]:
         reports = self._connections.ledger.reports
         try:
-            if len(subscriptions) == 1:  # announcement consumers ask about each one by itself
+            if len(subscriptions) == 1:  # announcement consumers ask about one subscription at a time
                 rounds = {subscriptions[0]: reports.last_rounds(subscriptions[0])}
             else:
                 rounds = dict(reports.last_rounds_of(subscriptions))

@@ -8,7 +8,7 @@ from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.settings.schema import Settings, SubscriptionSettings
 
-#: The clock that `since` was written by may be so much ahead of this host's.
+#: The clock by which a person wrote `since` may be ahead of this host's clock by this time.
 SINCE_AHEAD_MS = 60_000
 
 
@@ -23,13 +23,13 @@ def announcement_topic(settings: Settings, configured: SubscriptionSettings) -> 
 
 
 def unique_key_topics(settings: Settings) -> tuple[str, ...]:
-    """Returns the topics of announcements that any subscription reads."""
+    """Returns all unique-key topics that a subscription reads."""
     names = (settings.unique_key_topic.name_for(s.topic) for s in settings.subscriptions if not s.reads_halves)
     return tuple(dict.fromkeys(names))
 
 
 def find_subscription(settings: Settings, topic: str, group: str) -> SubscriptionSettings:
-    """The [[subscriptions]] section of a topic and group; raises InvalidValue if there is none."""
+    """Returns the [[subscriptions]] section of a topic and group. Raises InvalidValue if there is none."""
     for configured in settings.subscriptions:
         if (configured.topic, configured.group) == (topic, group):
             return configured
@@ -37,8 +37,7 @@ def find_subscription(settings: Settings, topic: str, group: str) -> Subscriptio
 
 
 def require_past_since(settings: Settings, *, now_ms: int) -> None:
-    """Raises InvalidValue for a `since` in the future: until then the group would answer for no message, and no loss
-    would be reported."""
+    """Raises InvalidValue for a `since` in the future. Until such a time, no loss of the group would be reported."""
     for configured in settings.subscriptions:
         if configured.since_ms is not None and configured.since_ms > now_ms + SINCE_AHEAD_MS:
             raise InvalidValue(
@@ -57,7 +56,10 @@ def require_topic(settings: Settings, topic: str) -> None:
 
 
 def require_subscription(settings: Settings, topic: str | None, group: str | None) -> None:
-    """Raises InvalidValue, because a misspelt name would select nothing, as if there were nothing to do."""
+    """Raises InvalidValue for a topic or group that is not configured.
+
+    A misspelt name would select no message, as if there were nothing to do.
+    """
     if topic is not None:
         require_topic(settings, topic)
     if group is not None and not any(s.group == group and topic in (None, s.topic) for s in settings.subscriptions):

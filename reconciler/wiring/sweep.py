@@ -1,4 +1,4 @@
-"""Makes the sweeper of the producers' plug-in for every outbox in the settings, and the answers to check-backs."""
+"""Makes the producer plug-in's sweeper for every outbox of the settings, and the answers to check-backs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SWEEPER_GROUP = "reconciler-sweeper"
 
 
 def announcement_route(settings: Settings) -> AnnouncementRoute:
-    """Returns how announcements are sent, from the settings."""
+    """Returns the settings for sending announcements."""
     return AnnouncementRoute(
         environment=settings.environment,
         unique_key_topic=settings.unique_key_topic.name,
@@ -44,9 +44,9 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 
 def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
-    """Makes a sweeper of all outboxes; from then on it also answers check-backs for groups with `answer_checks`.
+    """Makes a sweeper of all outboxes. This process then also answers check-backs of groups with `answer_checks`.
 
-    Raises DatabaseAway if all outboxes are away, ConfigurationError for missing tables.
+    Raises DatabaseAway if all outboxes are away, and ConfigurationError for missing tables.
     """
     outboxes = open_outboxes(connections)
     _answer_checks(connections, outboxes)
@@ -54,9 +54,9 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
 
 
 def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
-    """Opens one outbox per URL. An outbox that is away does not stop the others, and is swept when it is back.
+    """Opens one outbox for each URL. An outbox that is away stops no other outbox, and is swept when it is back.
 
-    Raises DatabaseAway if all are away, ConfigurationError for missing tables.
+    Raises DatabaseAway if all outboxes are away, and ConfigurationError for missing tables.
     """
     opened: dict[SecretText, SqlOutbox] = {}
     away: list[DatabaseAway] = []
@@ -103,7 +103,7 @@ def _build(connections: Connections, outboxes: dict[SecretText, SqlOutbox], stop
 
 
 def _answer_checks(connections: Connections, outboxes: dict[SecretText, SqlOutbox]) -> None:
-    """Joins the groups with that setting, so that brokers ask this process, too, about their halves."""
+    """Joins the producer groups with `answer_checks`, so that brokers also ask this process about their halves."""
     producers = connections.settings.producers
     for group in dict.fromkeys(p.group for p in producers if p.answer_checks):
         of_group = [outboxes[d.url] for d in outbox_databases(connections.settings) if d.owner == group]
@@ -116,9 +116,9 @@ def _answer_checks(connections: Connections, outboxes: dict[SecretText, SqlOutbo
 def settled_tags(
     connections: Connections, database: EvidenceDatabase
 ) -> Mapping[tuple[str, str], frozenset[str] | None]:
-    """Returns (topic, consumer group) -> the tags by which rows of the producer group were settled; None: all tags.
+    """Returns (topic, consumer group) -> the tags by which rows of the producer group were settled. None: all tags.
 
-    A subscription that no sweep has stored is left out. Raises DatabaseAway.
+    A subscription whose tags no sweep has stored is left out. Raises DatabaseAway.
     """
     found = settled_tags_in(connections.engine(database.url, read_only=True), database.owner)
     return {place: kept.tags for place, kept in found.items()}

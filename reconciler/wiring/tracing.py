@@ -1,4 +1,4 @@
-"""Wiring of the spans: without tracing.enabled, neither they nor opentelemetry are loaded."""
+"""Wiring of the spans. Spans and opentelemetry are loaded only if tracing.enabled is set."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = None) -> Iterator[EventSpans | None]:
-    """Turns the policy's events into spans within the block; yields None if tracing.enabled is not set.
+    """Turns the policy's events into spans within the block. Yields None if tracing.enabled is not set.
 
-    Log records within the block have the trace of their round. `metering` counts the spans.
-
-    Raises MissingDependency, and ConfigurationError for invalid OTEL_* variables.
+    Log records within the block have the trace of their round. `metering`: counts the spans. Raises MissingDependency.
+    Raises ConfigurationError for invalid OTEL_* variables.
     """
     if not settings.tracing.enabled:
         yield None
@@ -54,12 +53,12 @@ def tracing(settings: Settings, *, clock: Clock, metering: Metering | None = Non
 def traced_by(
     spans: EventSpans | None, run: Callable[[Subscription], RoundReport]
 ) -> Callable[[Subscription], RoundReport]:
-    """Returns the function that runs a round, within spans if tracing is on."""
+    """Returns a function that runs a round. If tracing is on, the round runs within spans."""
     return run if spans is None else spans.traced(run)
 
 
 def require_opentelemetry() -> None:
-    """Raises MissingDependency without opentelemetry."""
+    """Raises MissingDependency if opentelemetry is not installed."""
     try:
         import opentelemetry.exporter.otlp.proto.http
         import opentelemetry.sdk.trace  # noqa: F401 - only spans need them

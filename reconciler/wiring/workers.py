@@ -13,14 +13,14 @@ R = TypeVar("R")
 
 
 class _CallFailure:
-    """A call that raised; without an error, it was not made because the pool is closed."""
+    """A call that failed. `error`: what it raised. Without an error, the pool was closed before the call."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 class ThreadWorkers:
-    """A pool of limited size; its maker closes it."""
+    """A pool of threads with a limited size. The code that makes the pool has to close it."""
 
     def __init__(self, threads: int) -> None:
         self.width = threads
@@ -34,7 +34,7 @@ class ThreadWorkers:
         numbers = iter(range(len(items)))
 
         def work() -> None:
-            # One task per thread and not per item, because a task costs as much as half a request.
+            # Each thread gets one task for all its items, because a task costs as much as half a request.
             for number in numbers:
                 try:
                     outcomes[number] = function(items[number])
@@ -45,7 +45,7 @@ class ThreadWorkers:
         return [_result(outcome) for outcome in outcomes]
 
     def close(self) -> None:
-        """Waits for running calls; a thread that waits for a server does so for its time-out at most."""
+        """Waits for running calls. A call that waits for a server ends after its time-out at the latest."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -56,5 +56,5 @@ def _result(outcome: R | _CallFailure) -> R:
 
 
 def workers_of(concurrency: int) -> ThreadWorkers | OneByOne:
-    """Returns threads, or none for a concurrency of one; the caller closes either."""
+    """Returns a pool of threads, or for a concurrency of one a worker without threads. The caller has to close it."""
     return ThreadWorkers(concurrency) if concurrency > 1 else OneByOne()

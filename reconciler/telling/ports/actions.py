@@ -1,4 +1,4 @@
-"""Acts by hand, stored in the ledger: the operator, the command and its result."""
+"""Acts by hand in the ledger. A row has the operator, the command and the result."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from reconciler.contract.facts import Fact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """An act that is about to begin. None: all topics, all groups, no single message."""
+    """An act that is about to begin. None means all topics, all groups, or no single message."""
 
     by: str
-    #: hold, resume, repair, dismiss, rebuild, job (one is asked for), cancel, body (one is opened), acknowledge, group
-    #: rename, query accept or query withdraw.
+    #: One of: hold, resume, repair, dismiss, rebuild, job (a person asks for a job), cancel, body (a person opens a
+    #: body), acknowledge, group rename, query accept, query withdraw.
     command: str
     topic: str | None = None
     group: str | None = None
     unique_key: str | None = None
-    #: The given reason or options.
+    #: The reason or the options that the person gave.
     detail: str = ""
 
 
@@ -30,23 +30,26 @@ class OperatorAction:
     action_id: str
     intent: Intent
     started_at_ms: int
-    #: None: it is under way, or its process died.
+    #: The end of the act. None: the act is under way, or its process died.
     ended_at_ms: int | None = None
     #: What was done, or the error.
     result: str | None = None
-    #: The fact that later commands need: that of its end, or else of its beginning. None: they need none, or a newer
-    #: release wrote it.
+    #: The fact that later commands need: the fact of the act's end, or else of its beginning. None: they need no fact,
+    #: or a newer release wrote the fact.
     fact: Fact | None = None
 
 
 class OperatorActions(Protocol):
-    """The record of acts by hand. Raises DatabaseAway: an act that cannot be recorded is not done."""
+    """The record of acts by hand. Methods raise DatabaseAway, because an act that cannot be recorded is not done."""
 
     def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
-        """Writes the row before the act and returns its id. If the process crashes during the act, the row has no end.
-        Raises ConfigurationError for a fact if the ledger is of an older release."""
+        """Writes the row before the act, and returns the id of the row.
+
+        If the process crashes during the act, the row has no end. Raises ConfigurationError for a fact if the ledger is
+        of an older release.
+        """
         ...
 
     def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
-        """Adds the result. A fact replaces that of the beginning."""
+        """Adds the result. `fact`: replaces the fact of the beginning."""
         ...

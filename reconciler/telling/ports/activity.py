@@ -1,4 +1,4 @@
-"""Rounds, losses and repairs of the last hours in buckets of equal width, which pages draw."""
+"""Rounds, losses and repairs of the last hours, in buckets of equal width. Pages draw these buckets."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityBucket:
-    """One range of time, by the ledger's clock; losses by Redis' clock."""
+    """One range of time. Losses are dated by Redis' clock, and everything else by the ledger's clock."""
 
     from_ms: int
-    #: Announced keys of its rounds, and keys that left because they were consumed. None: its rounds are too old to be
-    #: read.
+    #: Number of announced keys of the rounds, and of keys that left because they were consumed. None: the rounds are
+    #: too old to be read.
     announced: int | None
     matched: int | None
-    #: Keys first seen then that turned out to be lost, one per group.
+    #: Number of lost keys that were first seen in this time. A key counts once for each group.
     losses: int
-    #: Repairs that were verified then.
+    #: Number of repairs that were verified in this time.
     repairs: int
-    #: Mean milliseconds from the first sight of a key to the proof of its loss, for proofs in that time. None: there
+    #: Mean milliseconds from the first sight of a key to the proof of its loss. Proofs in this time count. None: there
     #: was no proof.
     detection_mean_ms: int | None
     detection_max_ms: int | None
@@ -27,7 +27,7 @@ class ActivityBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """All buckets, the oldest first; the last one has not ended yet."""
+    """All buckets. The oldest bucket comes first. The last bucket has not ended yet."""
 
     width_ms: int
     buckets: Sequence[ActivityBucket]

@@ -1,5 +1,5 @@
-"""An *idempotency key* identifies one request that changes something: a repeated request gets the first one's
-answer."""
+"""An *idempotency key* identifies one request that changes something. If the request is repeated, its first answer is
+returned."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from enum import Enum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedRequest:
-    """A request with a key."""
+    """A request with an idempotency key."""
 
     by: str
-    #: At most 160 characters (row_rules.NAME_CHARACTERS): the route, and the client's key or its digest.
+    #: The route, and the client's key or the digest of it. At most 160 characters (row_rules.NAME_CHARACTERS).
     key: str
-    #: SHA-256 of the request: method, path and body.
+    #: SHA-256 of the request's method, path and body.
     digest: bytes
 
 
 class KeyUse(Enum):
     """What a key shows about a request."""
 
-    #: The request is the first one, or the process of the one before died: execute it, then call `answer`.
+    #: The request is the first with this key, or the process of the request before died. Execute it, then call
+    #: `answer`.
     FIRST = "first"
     #: The first request is not answered yet.
     UNDER_WAY = "under way"
-    #: The first request's answer is returned.
+    #: The first request is answered. Return this answer.
     ANSWERED = "answered"
     #: The key belongs to another request.
     OTHER_REQUEST = "other request"
@@ -33,12 +34,12 @@ class KeyUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAnswer:
-    """How a key is used; for ANSWERED, status and answer of the first request."""
+    """The use of a key. For ANSWERED it has status and answer of the first request."""
 
     use: KeyUse
-    #: For FIRST: the token that allows answering.
+    #: The token with which the process may answer. Empty unless the use is FIRST.
     token: str = ""
-    #: For FIRST: a process died during this request before, and how far it came is unknown.
+    #: True if the use is FIRST and a process died during this request before. It is unknown how far that process came.
     is_again: bool = False
     status: int = 0
     answer: str = ""

@@ -1,5 +1,5 @@
-"""A *job* is a long action that a person asked for: one process at a time works on it, and if that one dies, another
-one continues.
+"""A *job* is a long action that a person asked for. One process at a time works on a job. If this process dies, another
+process continues.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reconciler.contract.tables import JobKind, JobState
 
-#: In these states no process works on the job.
+#: States in which no process works on the job any more.
 ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
@@ -17,17 +17,17 @@ ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 class WantedJob:
     """A job that a person asks for."""
 
-    #: At most 64 ASCII characters. A repeated id means the same job.
+    #: At most 64 ASCII characters. Two requests with one id mean one job.
     job_id: str
     kind: JobKind
-    #: JSON-ready; each kind has its own form.
+    #: The request, JSON-ready. Each kind of job has its own form of request.
     request: Mapping[str, object]
     by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A row of reconciler_job, without its work."""
+    """A row of reconciler_job without the job's work."""
 
     job_id: str
     kind: JobKind
@@ -36,19 +36,19 @@ class Job:
     state: JobState
     token: str | None
     lease_until_ms: int | None
-    #: Claims since the job last made progress.
+    #: Number of claims since the job last made progress.
     attempts: int
-    #: Number of finished keys, from the first on; for a rebuild, of inbox rows.
+    #: Number of finished keys, counted from the first key. For a rebuild: of inbox rows.
     done: int
-    #: None: not known.
+    #: Number of all keys or inbox rows. None: not known.
     total: int | None
-    #: Outcome -> number of finished keys; empty for a rebuild.
+    #: Outcome -> number of finished keys. Empty for a rebuild.
     counts: Mapping[str, int]
     #: The first keys that did not end well, JSON-ready.
     lines: Sequence[Mapping[str, object]]
-    #: Why it failed, or what it waits for.
+    #: Why the job failed, or what it waits for.
     error: str | None
-    #: The person who asked to end it early; it ends before its next key.
+    #: The person who asked to end the job early. The job ends before its next key.
     cancelled_by: str | None
     created_at_ms: int
     started_at_ms: int | None
@@ -57,33 +57,33 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """A job and its work, for its owner."""
+    """A job and its work. The owner of the claim gets both."""
 
     job: Job
     token: str
-    #: None: it is not planned yet.
+    #: The planned work. None: the work is not planned yet.
     work: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobChange:
-    """What an owner writes under its token. None keeps the stored value."""
+    """The change that an owner writes under its token. None keeps the stored value."""
 
     done: int | None = None
     total: int | None = None
     counts: Mapping[str, int] | None = None
     lines: Sequence[Mapping[str, object]] | None = None
     work: Mapping[str, object] | None = None
-    #: Why it failed, or what it waits for; None removes the stored text.
+    #: Why the job failed, or what it waits for. None removes the stored text.
     error: str | None = None
-    #: One of ENDED_JOBS: the job has ended, and the claim ends.
+    #: One of ENDED_JOBS, with which job and claim end.
     ends: JobState | None = None
-    #: True: the job has made progress that is not repeated, so earlier deaths of owners do not count any more.
+    #: True: the job has made lasting progress, so earlier deaths of owners do not count any more.
     comes_forward: bool = False
-    #: The claim ends, and the job may be claimed after so many seconds, from database time: its owner did not die of
-    #: it.
+    #: The claim ends, and the job may be claimed again after this number of seconds in database time. The owner is
+    #: alive, so this does not count as a death.
     free_in_seconds: float | None = None
 
 
-#: After so many owners in a row died during a job, it is FAILED.
+#: A job is FAILED after this number of owners in a row died during the job.
 ATTEMPTS_MAX = 5

@@ -1,7 +1,8 @@
 """A *notice* is one message to people; a *channel* carries it to one receiver.
 
-A *conversation* is what one notifier reports about one kind of trouble, one topic and one group: one row of the ledger,
-with what was reported and the one waiting message. So no process has to remember anything, and messages cannot pile up.
+A *conversation* is what one notifier reports about one kind of trouble, one topic and one group. It is one row of the
+ledger, with what was reported and with at most one waiting message. So no process has to remember anything, and
+messages cannot pile up.
 """
 
 from __future__ import annotations
@@ -17,34 +18,35 @@ from reconciler.contract.tables import NoticeKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The content of one message as values: the channel chooses text and language. All times are milliseconds UTC."""
+    """The content of one message as values. The channel chooses text and language. All times are milliseconds UTC."""
 
-    #: The same for each try of one message, so that a receiver can drop duplicates.
+    #: All tries of one message have the same id, so that a receiver can drop duplicates.
     notice_id: str
     environment: str
     kind: NoticeKind
-    #: None: it concerns no single topic.
+    #: None: the message concerns no single topic.
     topic: str | None
-    #: None: it concerns no single group.
+    #: None: the message concerns no single group.
     group: str | None
     #: True: the trouble has ended.
     is_over: bool
-    #: For LOSS_PROVED the losses since the last message, for QUARANTINED the quarantined keys, for REPAIR_FAILED the
-    #: failed repairs, for AUDIT_VIOLATION the audited days; 0 for kinds without a count.
+    #: Number of troubles. LOSS_PROVED counts losses since the last message. QUARANTINED counts quarantined keys.
+    #: REPAIR_FAILED counts failed repairs. AUDIT_VIOLATION counts audited days. All other kinds have 0.
     count: int
-    #: When the trouble began.
+    #: The time at which the trouble began.
     since_ms: int
-    #: When it ended; None: it has not. For ACCOUNTED_UNTIL_STALE that is not over: the accounted-until time.
+    #: The time at which the trouble ended. None: it lasts. A lasting ACCOUNTED_UNTIL_STALE has the accounted-until
+    #: time.
     until_ms: int | None
-    #: One line: the breaker's or the outage's reason, the first unique key, the audited day. It comes from outside, so
-    #: the channel must make it visible text. Empty: there is no detail.
+    #: One line, such as the reason of a breaker or an outage, the first unique key, or the audited day. The text comes
+    #: from outside, so the channel must make it visible text. Empty: there is no detail.
     detail: str
-    #: When the decision to send it was made.
+    #: The time at which the decision to send the message was made.
     written_at_ms: int
-    #: `detail` as a fact, for receivers in another language; for LEDGER_AWAY, it replaces `detail`. None: the detail is
-    #: no sentence of this product.
+    #: `detail` as a fact, for receivers in another language. For LEDGER_AWAY this fact replaces `detail`. None: the
+    #: detail is no sentence of this product.
     cause: Fact | None = None
-    #: The business id if `detail` is a unique key, as far as an outbox has given it. It comes from outside.
+    #: The business id of the unique key in `detail`, if an outbox has given it. The text comes from outside.
     business_id: str = ""
     #: True: a person sent it to test the channel, and nothing has happened.
     is_test: bool = False
@@ -54,17 +56,16 @@ class NoticeChannel(Protocol):
     """Carries notices to one receiver. Used by one thread at a time."""
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """Returns once the receiver has accepted it, within seconds. `at_ms`: time of this try.
+        """Sends a notice, and returns within seconds once the receiver has accepted it. `at_ms`: time of this try.
 
-        Raises ChannelAway (tried again with the same notice_id) or ChannelRefused (a person has to correct something).
-        After either, and after a crash, the receiver may have the message or not.
+        Raises ChannelAway if a later try with the same notice_id may succeed. Raises ChannelRefused if a person has to
+        correct something. After an error or a crash, the receiver may have the message or not.
         """
         ...
 
     @property
     def refusals(self) -> Sequence[str]:
-        """Recipients that the receiver refused when it accepted the last notice for the others: one visible line
-        each."""
+        """Returns one visible line for each recipient that was refused when others got the last notice."""
         ...
 
 
@@ -75,13 +76,14 @@ class WaitingNotice:
     notice: Notice
     mark_ms: int
     mark_count: int
-    #: False: it only reports an end, which is sent at once. True: after it, the next trouble waits for the interval.
+    #: False: the message only reports an end, which is sent at once. True: after this message the next trouble waits
+    #: for the interval.
     is_limited: bool
-    #: When it was first due. Failed tries and further troubles do not change this time.
+    #: The time at which the message was first due. Failed tries and further troubles do not change this time.
     due_ms: int
 
 
-#: Kind, topic and group of a conversation; None: no single one.
+#: Kind, topic and group of a conversation. None: the conversation concerns no single topic or group.
 Place = tuple[NoticeKind, str | None, str | None]
 
 
@@ -94,31 +96,31 @@ class Conversation:
     kind: NoticeKind
     topic: str | None
     group: str | None
-    #: Grows with every change: a writer replaces only the version that it has read. 0: the row does not exist yet.
+    #: Grows with every change. A writer replaces only the version that it has read. 0: the row does not exist yet.
     version: int
-    #: For troubles that happen at a time: all up to mark_ms were reported, and so many later ones. For troubles that
-    #: last: the time of the newest that was reported, and their number.
+    #: If troubles happen at a time: all troubles up to mark_ms were reported, and this number of later troubles. If
+    #: troubles last: the time of the newest reported trouble, and the number of reported troubles.
     mark_ms: int
     mark_count: int = 0
     #: True if the receiver knows of the trouble but not of its end.
     is_open: bool = False
-    #: When the trouble began that was last reported.
+    #: The time at which the last reported trouble began.
     since_ms: int | None = None
     told_at_ms: int | None = None
-    #: When a message was last sent that reported more than an end.
+    #: The time at which the last message was sent that reported more than an end.
     trouble_at_ms: int | None = None
     waiting: WaitingNotice | None = None
     #: The waiting message is not sent before this time.
     next_at_ms: int = 0
-    #: Tries since a message was last sent; a try is counted before a byte is sent.
+    #: Number of tries since a message was last sent. A try is counted before its first byte is sent.
     attempts: int = 0
-    #: A process is sending it.
+    #: True: a process is sending the waiting message.
     is_claimed: bool = False
-    #: Why the last try failed; None: it succeeded.
+    #: Why the last try failed. None: the last try succeeded.
     error: str | None = None
-    #: True if the receiver refused it: a person has to correct something.
+    #: True if the receiver refused the last try, so that a person has to correct something.
     is_refused: bool = False
-    #: When the row was made; in a notifier's oldest row, when the notifier began. 0: the row does not exist yet.
+    #: The time at which the row was made. The notifier began when its oldest row was made. 0: there is no row yet.
     created_at_ms: int = 0
 
     @property
@@ -129,54 +131,54 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingTrouble:
-    """Troubles of one place that last in the ledger until they are ended."""
+    """Troubles of one place that last in the ledger until something ends them."""
 
     kind: NoticeKind
     topic: str | None = None
     group: str | None = None
     count: int = 1
-    #: When the first of them began.
+    #: The time at which the first trouble began.
     since_ms: int
-    #: Grows with a new one, even if the count does not change.
+    #: Grows with each new trouble, even if the count does not change.
     newest_ms: int = 0
-    #: For ACCOUNTED_UNTIL_STALE: the accounted-until time.
+    #: The accounted-until time of an ACCOUNTED_UNTIL_STALE trouble.
     until_ms: int | None = None
     detail: str = ""
-    #: As in Notice.
+    #: The fact that Notice.cause describes.
     cause: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTroubles:
-    """Troubles of one place that happened at a time, and are reported even after they have ended."""
+    """Troubles of one place that happened at a time. They are reported even after their end."""
 
-    #: How many happened after the conversation's mark.
+    #: Number of troubles after the conversation's mark.
     count: int
-    #: LATE_COMMIT_MS before the count, and how many happened after that: the next mark.
+    #: The next mark, which is LATE_COMMIT_MS before the count, and the number of troubles after this mark.
     recent_ms: int
     recent_count: int
-    #: When the first unreported one happened; 0: there is none.
+    #: The time at which the first unreported trouble happened. 0: there is none.
     since_ms: int
-    #: When the newest of them happened or ended; 0: there is none.
+    #: The time at which the newest trouble happened or ended. 0: there is none.
     until_ms: int
-    #: True if one of them has not ended.
+    #: True if one of the troubles has not ended.
     is_open: bool
     detail: str
 
 
 class Notices(Protocol):
-    """The conversations of notifiers, and the troubles to report. Shared by threads. Raises DatabaseAway."""
+    """The conversations of notifiers, and the troubles to report. Shared by threads. Methods raise DatabaseAway."""
 
     def now_ms(self) -> int:
         """Returns the ledger's time."""
         ...
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
-        """Returns all rows without damaged ones."""
+        """Returns all conversations whose row is not damaged."""
         ...
 
     def begin(self, environment: str, notifier: str) -> None:
-        """Writes the first row of a notifier that has none, or a damaged one: earlier events are not reported."""
+        """Writes the first row of a notifier that has no row or a damaged row. Earlier events are not reported."""
         ...
 
     def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
@@ -184,30 +186,36 @@ class Notices(Protocol):
         ...
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
-        """Returns losses and outages after each mark. Places of another kind are left out."""
+        """Returns the losses and outages after each mark. Places of other kinds are left out."""
         ...
 
     def write(self, conversation: Conversation) -> bool:
-        """Replaces the version that was read. False: another process was faster, or is sending."""
+        """Replaces the version that was read. Returns False if another process was faster, or is sending."""
         ...
 
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
-        """Returns a notifier's conversations whose message is due and that no process is sending, the longest due
-        first."""
+        """Returns a notifier's conversations with a due message that no process is sending.
+
+        The message that has been due for longest comes first.
+        """
         ...
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
-        """Claims a due conversation, and counts the try; if several processes try, only one of them gets it. None: this
-        process did not get it."""
+        """Claims a due conversation, and counts the try. None: this process did not get the claim.
+
+        If several processes try, only one process gets the claim.
+        """
         ...
 
     def told(self, conversation: Conversation, *, token: str) -> bool:
-        """Notes that the waiting message was sent. After a crash before this, the message is sent again with the same
-        id."""
+        """Records that the waiting message was sent.
+
+        If the process crashes before this record, the message is sent again with the same id.
+        """
         ...
 
     def failed(
         self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
     ) -> bool:
-        """Notes that sending failed: the conversation is free, and due after the wait."""
+        """Records that sending failed. The claim ends, and the message is due again after the wait."""
         ...

@@ -1,4 +1,4 @@
-"""Listings of the ledger by pages: what is asked for, and what is returned."""
+"""Pages of the ledger's listings: the conditions on rows, and the rows of a page."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from reconciler.contract.verdicts import Verdict
 
 T = TypeVar("T")
 
-#: Where a page ended, for the ledger that returned it; a fraction or bytes come from a damaged row of SQLite.
+#: The end of a page. Only the ledger that returned the page understands it. A fraction or bytes come from a damaged row
+#: of SQLite.
 Position: TypeAlias = tuple[int | float | str | bytes, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerFilter:
-    """Conditions on the rows to show; None: any value. Fields that a table lacks are ignored."""
+    """Conditions on the rows to show. None allows any value. Fields that a table lacks are ignored."""
 
     topic: str | None = None
     group: str | None = None
     unique_keys: tuple[str, ...] | None = None
     candidate_state: CandidateState | None = None
     verdict: Verdict | None = None
-    #: True: only rows with a loss_verdict, False: only rows without.
+    #: True: only rows with a loss_verdict. False: only rows without a loss_verdict.
     is_loss: bool | None = None
     repair_state: RepairState | None = None
     rung: Rung | None = None
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None
     job_state: JobState | None = None
-    #: The person who did or asked for it; a bare name finds both a console user and a login of that name.
+    #: The person who did the act or asked for the job. A bare name finds a console user and a login of that name.
     by: str | None = None
-    #: An act by hand, as it is recorded.
+    #: The command of an act by hand, as the ledger has it.
     command: str | None = None
-    #: Rows whose time (the order of the listing) is at or after the one, and before the other.
+    #: Rows whose time is at or after `since_ms`, and before `until_ms`. It is the time that orders the listing.
     since_ms: int | None = None
     before_ms: int | None = None
 
@@ -45,17 +46,19 @@ EVERY_ROW = LedgerFilter()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Some rows of a listing, the newest first."""
+    """Some rows of a listing. The newest row comes first."""
 
     rows: Sequence[T]
-    #: Where the next page continues; None: there are no more rows. A page may be shorter than asked for, and even
-    #: empty, although there are more rows, because one call looks at a limited number of rows.
+    #: The position at which the next page begins. None: there are no more rows. One call looks at a limited number of
+    #: rows, so a page can be short or empty although there are more rows.
     end: Position | None
 
 
 def all_rows(listing: Callable[..., Page[T]], *, limit: int) -> Iterator[T]:
-    """Yields the first rows of a listing, up to `limit`, over as many pages as needed; the listing takes `limit` and
-    `after`."""
+    """Yields the first rows of a listing, up to `limit`, from as many pages as necessary.
+
+    `listing`: a function with the arguments `limit` and `after`.
+    """
     after: Position | None = None
     while limit > 0:
         page = listing(limit=limit, after=after)

@@ -1,4 +1,4 @@
-"""What commands show of the ledger, and the ledger as a whole."""
+"""The ports of what commands show of the ledger, and of the ledger as a whole."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ class VerdictCount:
     loss_verdict: Verdict | None
     #: COUNTED_MAX + 1 at most.
     count: int
-    #: The earliest first_seen_ms among them.
+    #: The earliest first_seen_ms of the counted candidates.
     oldest_ms: int
-    #: The unreadable states or verdicts; such rows count as undecided.
+    #: Unreadable states or verdicts. Rows that have these count as undecided.
     damage: str | None = None
 
     @property
     def is_open_loss(self) -> bool:
-        """True for losses that neither arrived nor were given up."""
+        """True for proved losses that neither arrived nor were given up."""
         return self.state is CandidateState.OPEN and self.loss_verdict is not None
 
     @property
     def is_repaired_loss(self) -> bool:
-        """True for losses that arrived since; dismissed ones are settled, too.
+        """True for losses that have arrived since. Dismissed losses are settled, too, but count as False.
 
-        Without an inbox what shows the arrival is the group's offset: DELIVERED.
+        Without an inbox only the group's offset shows the arrival (DELIVERED).
         """
         is_there = self.state is CandidateState.SETTLED and self.verdict in (Verdict.CONSUMED, Verdict.DELIVERED)
         return is_there and self.loss_verdict is not None
@@ -67,11 +67,11 @@ class RepairCount:
     scope: str
     state: RepairState
     rung: Rung
-    #: How many of the counted rows have started at least one send.
+    #: Number of counted repairs that have started at least one send.
     attempted: int
     #: COUNTED_MAX + 1 at most.
     count: int
-    #: The unreadable states or rungs; such rows count as failed.
+    #: Unreadable states or rungs. Rows that have these count as failed.
     damage: str | None = None
 
 
@@ -80,7 +80,7 @@ class StoredRound:
     """A row of reconciler_round."""
 
     done: RoundDone
-    #: True if Redis fell back behind the round: it does not count.
+    #: True if Redis fell back to a state before the round, so that the round does not count.
     is_void: bool
     stored_at_ms: int
 
@@ -89,14 +89,17 @@ class StoredRound:
 class StoredRest:
     """The row of rest of a subscription."""
 
-    #: When all its shards were seen at rest, by the ledger's clock.
+    #: The time by the ledger's clock at which the shards of the row were seen at rest.
     at_ms: int
-    #: By number.
+    #: The shards at rest, ordered by number.
     shards: Sequence[RestingShard]
 
     def seen_again(self, stored: StoredRound) -> StoredRound:
-        """Returns the newest round of a shard with the time at which the shard was seen at rest. Returns it unchanged
-        if another round was seen: a round came since, or the seen one is void."""
+        """Returns the newest round of a shard with the time at which the shard was seen at rest.
+
+        Returns the round unchanged if the row of rest saw another round. Then a round came since, or the seen round is
+        void.
+        """
         done, number = stored.done, stored.done.shard.number
         if number >= len(self.shards) or stored.stored_at_ms >= self.at_ms:
             return stored
@@ -117,11 +120,11 @@ class QuarantinedAnnouncement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLife(KeyInLedger):
-    """Everything that the ledger knows about one key, in all topics."""
+    """Everything that the ledger knows about one key in all topics."""
 
-    #: For each candidate, the round that saw the key first, if it is still stored.
+    #: The rounds in which the key was first seen: one round for each candidate whose round is still stored.
     rounds: Sequence[StoredRound]
-    #: Acts by hand on the key, in time order.
+    #: Acts by hand on the key, in the order of time.
     actions: Sequence[OperatorAction] = ()
 
 
@@ -131,71 +134,74 @@ ENVIRONMENTS_NAMED = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentTraces:
-    """Whether anything ever ran with an environment."""
+    """The traces that processes with an environment have left in the ledger."""
 
-    #: True if one of its rounds was stored before the given time.
+    #: True if a round of the environment was stored before the given time.
     has_earlier_round: bool
-    #: True if it had a round, or a process that noted its use.
+    #: True if the environment had a round, or a process that recorded its use.
     is_known: bool
-    #: Other environments of the ledger, at most ENVIRONMENTS_NAMED; empty if the login may not read them.
+    #: At most ENVIRONMENTS_NAMED other environments of the ledger. Empty if the login may not read these.
     others: Sequence[str] = ()
 
 
 class LedgerReports(Protocol):
-    """What commands and pages show of the ledger; it only reads. Raises DatabaseAway.
+    """Reads what commands and pages show of the ledger. Methods raise DatabaseAway.
 
-    Listings have the newest row first, and rows of the same millisecond in a fixed order. `after`: where the page
-    before ended; raises InvalidValue for a position of another listing.
+    A listing begins with the newest row. Rows of one millisecond have a fixed order. `after`: the end of the page
+    before. A listing raises InvalidValue for the end of a page of another listing.
     """
 
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Candidate]:
-        """Pages by the time at which each was first seen."""
+        """Returns a page of candidates, ordered by the time at which a key was first seen."""
         ...
 
     def repairs(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Repair]:
-        """Pages by the time at which each was created."""
+        """Returns a page of repairs, ordered by the time of their creation."""
         ...
 
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[StoredRound]:
-        """Pages by the time at which each was stored; void ones are included."""
+        """Returns a page of rounds, ordered by the time at which a round was stored. Void rounds are included."""
         ...
 
     def outages(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Outage]:
-        """Pages by their start."""
+        """Returns a page of outages, ordered by their start."""
         ...
 
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """Pages by the time at which each was refused."""
+        """Returns a page of refused announcements, ordered by the time of the refusal."""
         ...
 
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """Pages of acts by hand, by their start."""
+        """Returns a page of acts by hand, ordered by their start."""
         ...
 
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """Returns refused announcements of one queue, by offset."""
+        """Returns the refused announcements of one queue from an offset on, ordered by offset."""
         ...
 
     def verdict_counts(self, environment: str) -> Sequence[VerdictCount]:
-        """Counts candidates by subscription, state and verdicts, each up to COUNTED_MAX + 1."""
+        """Counts candidates by subscription, state and verdicts. A count ends at COUNTED_MAX + 1."""
         ...
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Counts repairs by topic, scope, state and rung, each up to COUNTED_MAX + 1, those that were sent first."""
+        """Counts repairs by topic, scope, state and rung. A count ends at COUNTED_MAX + 1.
+
+        A limited count takes sent repairs first.
+        """
         ...
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
@@ -203,43 +209,52 @@ class LedgerReports(Protocol):
         ...
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """Returns the newest round of every shard that is not void, by shard; with the time at which the shard was seen
-        at rest, if it was."""
+        """Returns the newest valid round of every shard, ordered by shard.
+
+        The round of a shard that was seen at rest has the time of that sight.
+        """
         ...
 
     def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
-        """Does last_rounds() for each together."""
+        """Returns subscription -> what last_rounds() returns. All subscriptions are read together."""
         ...
 
     def rests_are_hidden(self) -> bool:
-        """Returns True if this login may not read rows of rest, so that `last_rounds` and `shards_since` know only
-        rounds: a shard at rest has one in half an hour."""
+        """Returns True if this login may not read rows of rest.
+
+        Then `last_rounds` and `shards_since` know only rounds. A shard at rest has one round in half an hour.
+        """
         ...
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Returns shards that had a valid round, or were seen at rest, after this time of the ledger; of very many, not
-        all."""
+        """Returns the shards that had a valid round, or were seen at rest, after this time of the ledger.
+
+        If there are very many, the answer does not have all shards.
+        """
         ...
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """Returns what processes of the environment, and of others, have left; `before_ms`: by the ledger's time."""
+        """Returns the traces that processes of this environment and of other environments have left.
+
+        `before_ms`: a time of the ledger. An earlier round has to be older than this.
+        """
         ...
 
     def holds(self, environment: str) -> Sequence[HeldTopic]:
-        """Returns the topics with stopped repairs."""
+        """Returns the topics whose repairs are stopped."""
         ...
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
-        """Returns where announcements would be read from if Redis lost everything."""
+        """Returns the floors of a subscription. If Redis lost everything, announcements would be read from there."""
         ...
 
 
 class Ledger(Protocol):
-    """All SQL ports of one database, as ledger/sql_ledger.py and testing/memory.py put them together."""
+    """All ports of one ledger. ledger/sql_ledger.py and testing/memory.py have them."""
 
     @property
     def candidates(self) -> Candidates:
-        """Verdicts."""
+        """Candidates and their verdicts."""
         ...
 
     @property
@@ -254,7 +269,7 @@ class Ledger(Protocol):
 
     @property
     def closings(self) -> Closings:
-        """Acts of a person that end the work on a key."""
+        """Acts with which a person ends the work on a key."""
         ...
 
     @property
@@ -274,17 +289,17 @@ class Ledger(Protocol):
 
     @property
     def halves(self) -> NotedHalves:
-        """Noted halves, from which siblings (with the same business key) are found."""
+        """Noted halves. Siblings, which have the same business key, are found among these."""
         ...
 
     @property
     def outages(self) -> Outages:
-        """Times without Redis."""
+        """Outages, which are times without Redis."""
         ...
 
     @property
     def announcements(self) -> AnnouncementLedger:
-        """What the announcement consumer stores durably."""
+        """The durable rows of the announcement consumer."""
         ...
 
     @property
@@ -294,5 +309,5 @@ class Ledger(Protocol):
 
     @property
     def reports(self) -> LedgerReports:
-        """Reads for commands and pages."""
+        """What commands and pages show."""
         ...
