@@ -1,10 +1,10 @@
-"""The half of a message that a person dismisses: decides whether it is open, until when its broker may still deliver
-it, and whether it may be closed.
+"""The half of a message that a person dismisses. Decides whether the half is open, until when its broker may still
+deliver it, and whether it may be closed.
 
-A broker asks the producers about an open half, and if the outbox row is committed they answer COMMIT: then the
-dismissed message is delivered after all. END ROLLBACK stops these questions. It also takes the message away from every
-group of the topic that still needs it. So it needs a proof that no group does: each group, also those that only the
-brokers know, has the effect or is dismissed.
+A broker asks the producers about an open half. If the outbox row is committed, they answer COMMIT, and the dismissed
+message is delivered after all. END ROLLBACK stops these questions. It also takes the message away from every group of
+the topic that still needs it. So END ROLLBACK needs a proof that no group needs the message: each group has the effect
+or is dismissed. This includes groups that only the brokers know.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ from reconciler.policy.ports.evidence import (
 )
 from reconciler.policy.ports.ledger import Candidate
 
-#: Most ENDs for one half, because a check may put a newer copy back between the look and the END.
+#: Most ENDs for one half. A check may put a newer copy back between the look and the END.
 _TRIES_MAX = 3
 
 
 class HalfState(StrEnum):
-    """What is known of the half of a key."""
+    """What is known about the half of a key."""
 
     #: No broker has a half.
     NONE = "none"
-    #: Its broker may still deliver it.
+    #: The half's broker may still deliver it.
     OPEN = "open"
-    #: It was committed: its topic has the message.
+    #: The half was committed: its topic has the message.
     COMMITTED = "committed"
-    #: It was rolled back, or its broker has given it up: nothing will deliver it.
+    #: The half was rolled back, or its broker has given it up. Nothing will deliver it.
     ENDED = "ended"
     UNKNOWN = "unknown"
 
@@ -92,13 +92,13 @@ class OpenHalf:
 
     state: HalfState
     told: Fact
-    #: Why it must not be closed; None: it is open and may be closed.
+    #: Why the half must not be closed. None: the half is open and may be closed.
     objection: Fact | None
     #: The newest copy on each broker.
     copies: tuple[StoredMessage, ...] = ()
-    #: The commit that copies are compared with.
+    #: The commit with which copies are compared.
     commit: Commit | None = None
-    #: Roughly when the last broker gives it up, ms UTC. None: it is not open, or that is not known.
+    #: Roughly when the last broker gives the half up, in ms UTC. None: the half is not open, or that time is unknown.
     until_ms: int | None = None
 
 
@@ -113,7 +113,7 @@ class ClosedHalf:
 
 
 class OpenHalves:
-    """Looks at halves and closes them. Used by one thread only."""
+    """Looks at halves and closes them. Only one thread uses it."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class OpenHalves:
         readers: Callable[[str], Sequence[str] | None],
         clock: Clock,
     ) -> None:
-        """`readers`: returns the groups that brokers know for a topic; None: a broker did not answer."""
+        """`readers`: returns the groups that brokers know for a topic. None: a broker did not answer."""
         self._brokers = brokers
         self._sends = sends
         self._outbox = outbox
@@ -153,9 +153,9 @@ class OpenHalves:
         )
 
     def close(self, topic: TopicPlan, unique_key: str, *, read_ledger: Callable[[], KeyInLedger]) -> ClosedHalf:
-        """Sends END ROLLBACK for the newest copy on each broker if no objection is left; closes also a copy that a
-        check has put back meanwhile. A question that is under way may still be answered COMMIT, which brokers obey.
-        Raises DatabaseAway."""
+        """Sends END ROLLBACK for the newest copy on each broker if no objection is left. A copy that a check has put
+        back meanwhile is closed, too. A question that is under way may still be answered COMMIT, and brokers obey that
+        answer. Raises DatabaseAway."""
         closed: dict[str, int] = {}
         for _ in range(_TRIES_MAX):
             found = self.look(topic, unique_key, ledger=read_ledger())
@@ -194,8 +194,8 @@ class OpenHalves:
         return self._age(halves, newest_per_broker(own_halves(parked, topic=topic, row=message).records))
 
     def _age(self, halves: Lookup[StoredMessage], parked: Mapping[str, StoredMessage]) -> OpenHalf:
-        """`parked`: the newest parked copy on each broker. If a half lies behind it, a person had the broker ask again
-        (resumeCheckHalfMessage)."""
+        """Decides by the age of halves. `parked`: the newest parked copy on each broker. If a half lies behind that
+        copy, a person had the broker ask again (resumeCheckHalfMessage)."""
         newest = tuple(
             half
             for broker, half in newest_per_broker(halves.records).items()
@@ -242,7 +242,8 @@ class OpenHalves:
         ledger: KeyInLedger,
         dismissing: Collection[str],
     ) -> Iterator[Fact]:
-        """Yields reasons why END ROLLBACK could take the message away from a group, the strongest first."""
+        """Yields reasons why END ROLLBACK could take the message away from a group. The strongest reason comes
+        first."""
         row = row_of(outbox)
         if outbox.is_unknown:
             yield OUTBOX_SILENT(why=outbox.reason)
@@ -275,7 +276,7 @@ def _is_dismissed(row: Candidate | None) -> bool:
 
 
 def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> Fact:
-    """Returns what the producer's plug-in answers to a check-back, because it reads the same row."""
+    """Returns what the producer's plug-in answers to a check-back. The plug-in reads the same row."""
     if outbox.is_unknown:
         return ANSWER_UNKNOWN()
     if row is None or row.commit is None:

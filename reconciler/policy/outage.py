@@ -1,16 +1,18 @@
 """What happens when Redis is away or loses its memory: the procedure of the original design, without a person.
 
-1. An open row in reconciler_outage notes the start: announcements are suspended and rounds pause, while the business
-continues. If shards lie on several servers and one server is away, the shards of the others have rounds
-(ShardRounds.goes_on). 2. Redis is back; a shard without an epoch marker gets a new one. If the shard had rounds before,
-Redis has lost its memory: that becomes the reason of the outage, whatever it was opened for. 3. Inbox rows that were
-applied since the start minus 60 s are scanned into the commit sets, each once, up to the newest row that existed when
-every recorder had noticed that Redis is back: so no failed SADD is left out. 4. The row is marked as scanned:
-announcements resume, and are read again where their offset was lost. 5. Once every announcement consumer has had time
-to resume, the next round (round.py) runs and closes the row. An earlier round would only make the commit sets older.
+1. An open row in reconciler_outage stores the start. Announcements are suspended and rounds pause, while the business
+continues. If shards lie on several servers and one server is away, the shards of the other servers have rounds
+(ShardRounds.goes_on).
+2. Redis is back. A shard without an epoch marker gets a new marker. If the shard had rounds before, Redis has lost its
+memory: that becomes the reason of the outage, whatever it was opened for.
+3. Inbox rows that were applied since the start minus 60 s are scanned into the commit sets, each once. The scan ends at
+the newest row that existed when every recorder had noticed that Redis is back. So no failed SADD is left out.
+4. The row is marked as scanned. Announcements resume, and are read again if their offset was lost.
+5. Every announcement consumer gets the time to resume. Then the next round (round.py) runs and closes the row. An
+earlier round would only make the commit sets older.
 
 After a crash the procedure starts again at 3. Correctness never depends on the scan, because the judge asks the inbox
-by key; the scan saves that work for all keys that were consumed while Redis was away. So an inbox that cannot be read
+by key. The scan saves that work for all keys that were consumed while Redis was away. So an inbox that cannot be read
 is left out after a while, instead of delaying all others.
 """
 
@@ -33,16 +35,17 @@ from reconciler.policy.shard_rounds import since_ms
 #: Rows that are this much older than the start are scanned, too, because their SADD may have been under way.
 OVERLAP_MS = 60_000
 PAGE_ROWS = 1_000
-#: Recorders try Redis again after at most a second (checkback_consumers.recorder), plus the time-out of the try before.
+#: Recorders try Redis again after at most a second (checkback_consumers.recorder), plus the time-out of the last try.
 RECORDERS_RETURN_SECONDS = 2.0
-#: Rows get their time before their commit: a row below the end of the scan may appear this much later. The consumer's
-#: recorder records a row that appears even later, because it reaches Redis again by then.
+#: Rows get their time before their commit, so a row below the end of the scan may appear this much later. A row that
+#: appears even later is recorded by the consumer's recorder, which reaches Redis again by then.
 SETTLE_SECONDS = 1.0
-#: Announcement consumers check every second whether the scan has ended, and then step (reconciler/announcing/step.py).
+#: Announcement consumers check every second whether the scan has ended, and resume then
+#: (reconciler/announcing/step.py).
 ANNOUNCEMENTS_RETURN_SECONDS = 3.0
-#: For so long after the first try, an inbox that is away delays everything; then the scan leaves it out.
+#: An inbox that is away delays the whole scan for so long after the first try. After that, the scan leaves it out.
 INBOX_WAIT_SECONDS = 60.0
-#: At most so many characters of the reason are stored in reconciler_outage.
+#: Most characters of the reason that are stored in reconciler_outage.
 _REASON_CHARACTERS = 300
 
 Progress = Callable[[int], None]
@@ -53,7 +56,7 @@ class OutageReport:
     """The progress of the procedure."""
 
     outage: Outage
-    #: False: Redis is still away, or the inbox scan has not ended.
+    #: False if Redis is still away, or if the inbox scan has not ended.
     is_scanned: bool
     scanned: int
     detail: str
@@ -66,7 +69,8 @@ class _Scan:
     since_ms: int
     progress: Progress | None
     scanned: int = 0
-    #: Subscription -> number of rows; and -> applied_at_ms of the last row of the scan, by the inbox's clock.
+    #: Subscription -> number of rows. `until_ms`: subscription -> applied_at_ms of the last row of the scan, by the
+    #: inbox's clock.
     by_subscription: dict[str, int] = field(default_factory=dict)
     until_ms: dict[str, int] = field(default_factory=dict)
     #: Subscription -> why some of its rows were left out.
@@ -74,7 +78,7 @@ class _Scan:
     first_error: ReconcilerError | None = None
 
     def leave_out(self, subscription: Subscription, error: ReconcilerError) -> None:
-        """Stores the reason; the first one counts."""
+        """Stores the reason. The first reason of a subscription stays."""
         self.left_out.setdefault(str(subscription), str(error)[:_REASON_CHARACTERS])
         self.first_error = self.first_error or error
 
@@ -89,7 +93,8 @@ def _is_until(applied_at_ms: object, until_ms: int) -> bool:
 
 
 class OutageRecovery:
-    """Runs steps 2 to 4. Used by one thread only; if two processes run it at once, they only do the work twice."""
+    """Runs steps 2 to 4. Only one thread uses it. If two processes run these steps at once, they only do the work
+    twice."""
 
     def __init__(
         self,
@@ -113,12 +118,12 @@ class OutageRecovery:
         self._clock = clock
         self._events = events
         self._page_rows = page_rows
-        #: The outage whose scan waits for an inbox (its start, ms), and since when it waits (monotonic seconds; after a
-        #: restart the wait begins again). None: no scan waits.
+        #: The outage whose scan waits for an inbox (its start in ms), and since when the scan waits (monotonic
+        #: seconds). After a restart the wait begins again. None: no scan waits.
         self._waits: tuple[int, float] | None = None
 
     def run(self, environment: str, *, progress: Progress | None = None) -> OutageReport | None:
-        """Continues the open outage; None: no outage is open. Raises DatabaseAway: try again later."""
+        """Continues the open outage. None: no outage is open. Raises DatabaseAway; then try again later."""
         outage = self._outages.current(environment)
         if outage is None:
             return None
@@ -134,11 +139,11 @@ class OutageRecovery:
         return OutageReport(outage=outage, is_scanned=True, scanned=scanned, detail="the next round closes the outage")
 
     def rebuild(self, environment: str, *, since_ms: int | None = None, progress: Progress | None = None) -> int:
-        """Does the scan by a person's order: scans inbox rows that were applied since a time, or continues the open
-        outage. Returns the number of scanned rows.
+        """Scans by a person's order: scans inbox rows that were applied since a time, or continues the open outage.
+        Returns the number of scanned rows.
 
-        Raises UsageError if there is neither a time nor an open outage; RedisAway and DatabaseAway. The refusal of one
-        inbox or shard is raised, too, after all others were scanned.
+        Raises UsageError if there is neither a time nor an open outage. Raises RedisAway and DatabaseAway. If an inbox
+        or a shard refuses, its error is raised after all others were scanned.
         """
         outage = self._outages.current(environment)
         if since_ms is None:
@@ -159,7 +164,7 @@ class OutageRecovery:
         for topic in self._of(environment):
             for plan in topic.subscriptions:
                 shards = topic.shards_of(plan.subscription)
-                # A group that is added while the outage is open has had no round yet.
+                # A group that was added during the outage has had no round yet.
                 since_ms(plan.subscription, shards, rounds=self._rounds, memory=self._memory, clock=self._clock)
                 for shard in shards:
                     self._begin(shard, outage)
@@ -189,13 +194,13 @@ class OutageRecovery:
     def _begin(self, shard: Shard, outage: Outage) -> None:
         try:
             if self._memory.state(shard).epoch is None:
-                # Comes before the marker is written again, because after a crash in between the loss would never be
-                # noticed.
+                # This comes before the marker is written again. After a crash in between, the loss would otherwise
+                # never be noticed.
                 if self._rounds.last(shard) is not None:
                     self._outages.note_reason(outage, "MEMORY_LOST")
                 self._memory.begin_epoch(shard)
         except InvariantViolation:
-            # Its own round stops and reports the error; the other shards must not wait for it.
+            # The shard's own round stops and reports the error. The other shards must not wait for that shard.
             return
 
     def _scan(self, environment: str, scan: _Scan, *, outage: Outage | None) -> None:
@@ -229,10 +234,10 @@ class OutageRecovery:
             except ReconcilerError as error:
                 self._leave_out(subscription, error, scan, outage)
                 return
-            # Texts and bytes sort after every time: the values that follow cannot be compared with a time.
+            # Texts and bytes sort after every time, so the values that follow cannot be compared with a time.
             rows = [row for row in page if _is_until(row.applied_at_ms, scan.until_ms[name])]
             if rows:
-                # An effect that may be half done is left out, because a matched key would never be looked at.
+                # An incomplete effect is left out, because nobody would look at a matched key.
                 sound = [row.unique_key for row in rows if row.damage is None and row.incomplete is None]
                 self._record(topic, subscription, sound, scan)
                 after = (rows[-1].applied_at_ms, rows[-1].unique_key)
@@ -248,14 +253,14 @@ class OutageRecovery:
         except RedisAway:
             raise
         except ReconcilerError as error:
-            # A key of the shard has a wrong type: the shard's own round stops and reports it, and the keys of the other
-            # shards are recorded.
+            # A key of the shard has a wrong type. The shard's own round stops and reports that, and the keys of the
+            # other shards are recorded.
             scan.leave_out(subscription, error)
 
     def _leave_out(
         self, subscription: Subscription, error: ReconcilerError, scan: _Scan, outage: Outage | None
     ) -> None:
-        """Notes that an inbox cannot be read; raises DatabaseAway while another try makes sense."""
+        """Records that an inbox cannot be read. Raises DatabaseAway while another try makes sense."""
         if outage is not None and isinstance(error, TransientError):
             now_seconds = self._clock.monotonic_seconds()
             if self._waits is None or self._waits[0] != outage.started_at_ms:

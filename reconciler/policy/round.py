@@ -69,7 +69,7 @@ class RoundReport:
     suspended: Fact | None = None
     #: The main event; None if suspended.
     event: RoundFinished | None = None
-    #: Keys that this round judged; of passes between first and last, those that databases alone did not settle.
+    #: Keys that this round judged. The passes between first and last leave out what databases alone settled.
     judged: tuple[JudgedKey, ...] = ()
     repairs: RepairReport = field(default_factory=RepairReport)
 
@@ -130,11 +130,11 @@ class ReconcileRound:
 
     @property
     def may_rest(self) -> bool:
-        """False: the next round has something to do in any case."""
+        """Returns False if the next round has something to do in any case."""
         return all(map(self._earlier_since.has_ended, self._plans))
 
     def run(self, subscription: Subscription) -> RoundReport:
-        """Runs one round over all shards. Raises DatabaseAway (ledger); if Redis is away, it opens an outage instead.
+        """Runs one round over all shards. Raises DatabaseAway. If Redis is away, opens an outage instead.
 
         If shards lie on several servers, an AWAY outage stops only the shards of the server that is away.
         """
@@ -214,7 +214,7 @@ class ReconcileRound:
         return RoundReport(subscription=plan.subscription, event=event, judged=tuple(tally.judged), repairs=repairs)
 
     def release(self) -> None:
-        """Gives back every lease, at shutdown. Raises RedisAway: then the leases end by themselves."""
+        """Gives back every lease at shutdown. If this raises RedisAway, the leases end by themselves."""
         for subscription, (topic, _plan) in self._plans.items():
             for shard in topic.shards_of(subscription):
                 self.shards.release(shard)
@@ -222,7 +222,7 @@ class ReconcileRound:
     # ---- steps
 
     def _plan(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
-        """Returns the plans with the time since which each group answers; stores it if the group `begins`."""
+        """Returns the plans with the time since which each group answers. If the group `begins`, stores that time."""
         topic, _ = self._known(subscription)
         plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
         return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
@@ -234,13 +234,13 @@ class ReconcileRound:
             raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
 
     def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
-        """The setting overrides the time in the ledger; the ledger stores its time anyway, for later."""
+        """Adds the time since which the group answers: the setting's, or else the ledger's, which is stored anyway."""
         shards = topic.shards_of(plan.subscription) if begins else ()
         noted_ms = self.shards.since_ms(plan.subscription, shards=shards)
         return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
     def _take_rounds(self, shards: Sequence[Shard]) -> tuple[list[ShardRound], list[str]]:
-        """Runs step 7 on each shard; also returns which servers are away. Raises RedisAway if no shard answers."""
+        """Runs step 7 on each shard. Also returns the servers that are away. Raises RedisAway if no shard answers."""
         rounds: list[ShardRound] = []
         away: list[RedisAway] = []
         small = self.shards.run_small(shards)
@@ -278,7 +278,7 @@ class ReconcileRound:
         return RoundReport(subscription=subscription, suspended=SUSPENDED(reason=reason, detail=detail))
 
     def _gate(self, plan: SubscriptionPlan, ours: Sequence[ShardRound]) -> WatermarkGate:
-        """Asks for the gate once per round, before any question about a key, if a key is old enough or open again."""
+        """Asks for the gate if a key is old enough or open again: once per round, before any question about a key."""
         now_ms = max((r.now_ms for r in ours), default=0)
         old_until_ms = now_ms - round(plan.grace_period_seconds * 1000)
         oldest_ms = min((r.oldest_pending_ms for r in ours if r.oldest_pending_ms is not None), default=None)
@@ -304,8 +304,8 @@ class ReconcileRound:
         return any(row.loss_verdict is None for row in rows)
 
     def _judged_at_ms(self, ours: Sequence[ShardRound]) -> int | None:
-        """Returns the time that the outbox's times are compared with. While Redis' clock is behind, every commit would
-        look too young: then it is the time of this process, if that is later."""
+        """Returns the time with which the outbox's times are compared. While Redis' clock is behind, every commit would
+        look too young. So then this process' time counts, if it is later."""
         now_ms = max((r.now_ms for r in ours), default=None)
         if now_ms is not None and any(r.clock_behind_seconds for r in ours):
             return max(now_ms, self._clock.now_ms())
@@ -323,9 +323,9 @@ class ReconcileRound:
         passes: Iterable[SuspectSelection],
         trickle: int,
     ) -> list[Suspect]:
-        """Settles what databases alone can settle, 500 keys per statement; returns the `trickle` oldest other keys.
+        """Settles what databases alone can settle, 500 keys per statement. Returns the `trickle` oldest other keys.
 
-        In a group that lags, a flood of forged keys, or of keys that have arrived, would otherwise hide losses.
+        Otherwise, in a group that lags, a flood of forged keys, or of keys that have arrived, would hide losses.
         """
         others: list[Suspect] = []
         for selection in passes if trickle > 0 else ():
@@ -384,9 +384,9 @@ class ReconcileRound:
         running: _RunningRound,
         select: Callable[..., SuspectSelection],
     ) -> None:
-        """Makes further passes. After Redis fell back, or recorders were away, most due keys have arrived; in a flood
-        of forged announcements most were never committed. Databases show both cheaply; keys that brokers are asked for
-        use up the round's room."""
+        """Makes further passes. After Redis fell back, or recorders were away, most due keys have arrived. In a flood
+        of forged announcements, most keys were never committed. Databases show both cases cheaply. Only keys for which
+        brokers are asked use up the round's room."""
         for _ in range(CATCH_UP_PASSES - 1):
             keys_max = self._selector.rules.candidates_max - running.tally.asked_brokers
             if keys_max <= 0 or not running.tally.last_pass_settled():
@@ -407,7 +407,7 @@ class ReconcileRound:
         self._trickles[running.plan.subscription].charge(running.snapshot.look_ups - before)
 
     def _still_ours(self, plan: SubscriptionPlan, page: Sequence[Suspect]) -> list[Suspect]:
-        """Renews the leases of the page's shards; keys of a lost shard are left to its new owner."""
+        """Renews the leases of the page's shards. Keys of a lost shard are left to its new owner."""
         kept = {
             number: self.shards.keeps(Shard(subscription=plan.subscription, number=number))
             for number in sorted({suspect.shard for suspect in page})
@@ -417,7 +417,7 @@ class ReconcileRound:
     def _write_down(
         self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[JudgedKey], began_seconds: float
     ) -> int:
-        """Writes verdicts into SQL, then opens repairs and removes keys from pending; returns how many keys left."""
+        """Writes verdicts into SQL, then opens repairs and removes keys from pending. Returns how many keys left."""
         by_shard: dict[int, list[VerdictEntry]] = {}
         for one in judged:
             if one.supersedes_closed_row and one.suspect.known is not None:
@@ -507,7 +507,7 @@ class ReconcileRound:
     # ---- single keys, for commands
 
     def judge_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
-        """Judges one key now, even while the gate is shut. Writes the verdict, unless it is a dry run."""
+        """Judges one key now, even while the gate is shut. Writes the verdict, except in a dry run."""
         topic, plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
         suspect = Suspect(
@@ -529,11 +529,11 @@ class ReconcileRound:
         self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
     ) -> tuple[JudgedKey, RepairOutcome | None]:
         """Judges and repairs one key with the same brakes. A FAILED repair is tried again: a hand-over is handed over
-        again, every other repair is sent again from the first rung of the ladder.
+        again, and every other repair is sent again from the first rung of the ladder.
 
-        None: there is nothing to repair. A dry run changes nothing and returns the next step. If the key has changed
-        since it was read, by a dismissal or a repair, nothing is done and ChangedMeanwhile is raised. For a key
-        that was dismissed before, the verdict is returned.
+        None: there is nothing to repair. A dry run changes nothing and returns the next step. If a dismissal or a
+        repair has changed the key since it was read, nothing is done and ChangedMeanwhile is raised. For a key that was
+        dismissed before, the verdict is returned.
         """
         topic, _plan = self._plan(subscription)
         known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
@@ -563,7 +563,7 @@ class ReconcileRound:
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         as_read = True
         for row in rows:
-            # A dismissed one was dismissed for other groups, because this group is not dismissed.
+            # A dismissed row was dismissed for other groups, because this group is not dismissed.
             if row.scope != EVERY_GROUP or not (row.state is RepairState.FAILED or row.is_dismissed):
                 continue
             if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
@@ -578,14 +578,14 @@ class ReconcileRound:
             raise ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=told)
 
     def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """The effect came another way than by the FAILED hand-over: closes its row, so that no worker runs it."""
+        """Closes the row of a FAILED hand-over whose effect came another way, so that no worker runs the handler."""
         rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
         for row in rows:
             if row.scope == subscription.group and row.state is RepairState.FAILED:
                 self._repairs.dismiss(row, answer=WITHDRAWN)
 
     def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
-        """Returns when the outbox row was written. 0: unknown, so any proved index is late enough."""
+        """Returns when the outbox row was written. 0: that is unknown, so any proved index is late enough."""
         lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
         return lookup.records[0].message.created_at_ms if lookup is not None and lookup.is_found else 0
 

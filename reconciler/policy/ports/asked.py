@@ -1,4 +1,4 @@
-"""Questions that are sent at once and answered later, so that many can be under way to brokers at the same time."""
+"""Questions that are sent at once and answered later, so that many of them can be under way to brokers at a time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: A question that was sent. The thread that asked calls it once: it waits and returns the answer.
+#: A question that was sent. The thread that asked calls it once; the call waits and returns the answer.
 Asked: TypeAlias = Callable[[], R]
-#: At most so many questions of one thread are under way, so at most so many answers lie unread in memory.
+#: Most questions of one thread that are under way. So at most so many answers lie unread in memory.
 ASKED_MAX = 64
 
 
 def known(answer: R) -> Asked[R]:
-    """Returns an answer that is known already in the form of a question."""
+    """Returns an answer that is known already, in the form of a question."""
     return lambda: answer
 
 
 def heard(ask: Callable[[T], Asked[R]], items: Iterable[T]) -> Iterator[R]:
-    """Yields answers in the order of the items: further questions are sent before the first answer is awaited."""
+    """Yields answers in the order of the items. Further questions are sent before the first answer is awaited."""
     asked: deque[Asked[R]] = deque()
     for item in items:
         if len(asked) >= ASKED_MAX:

@@ -1,4 +1,4 @@
-"""What a person saw of one key, and the closing of that key, which is valid only for what was seen."""
+"""What a person saw of one key, and the closing of that key. A closing is valid only for what the person saw."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verdi
 
 
 def seen_of(candidates: Iterable[Candidate], repairs: Iterable[Repair]) -> str:
-    """Returns one word for what a person sees of a key: the word stays the same until something happens that matters
+    """Returns one word for what a person sees of a key. The word stays the same until something happens that matters
     for an act.
 
-    It does not change by a look without a new result, by a verdict that is still open, or by a repair that has sent
-    nothing yet.
+    Three things do not change the word: a look without a new result, a verdict that is still open, and a repair that
+    has sent nothing yet.
     """
     verdicts = sorted(
         (row.subscription.topic, row.subscription.group, str(row.state), "" if _is_open(row) else str(row.verdict))
@@ -41,7 +41,7 @@ def _is_open(row: Candidate) -> bool:
 
 
 def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
-    """Returns scope and state of the repairs that are worked on, or may begin."""
+    """Returns scope and state of the repairs that are worked on, or that may begin."""
     return frozenset((row.scope, row.state) for row in repairs if row.state not in FINISHED_REPAIRS)
 
 
@@ -70,75 +70,75 @@ class KeyInLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAsRead(KeyInLedger):
-    """The rows of one key in one topic as an act read them; the act is valid only for these rows."""
+    """The rows of one key in one topic, as an act read them. The act is valid only for these rows."""
 
     environment: str
     topic: str
     unique_key: str
 
     def still_holds(self, candidates: Sequence[Candidate], repairs: Sequence[Repair]) -> bool:
-        """Returns True if these rows, read under a lock, equal those that were read before."""
+        """Returns True if these rows, which were read under a lock, equal the rows that the act read."""
         return (seen_of(candidates, repairs), unfinished(repairs)) == (self.seen, unfinished(self.repairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing(KeyAsRead):
-    """The groups of a key that a person closes, with the rows that were read for it."""
+    """The groups of a key that a person closes, with the rows that were read for this."""
 
-    #: For each group that is closed: the verdict to write, with the row that it replaces.
+    #: For each group that is closed: the verdict to write, together with the row that it replaces.
     verdicts: Mapping[Subscription, VerdictEntry] = field(default_factory=dict)
-    #: Scopes whose repair becomes DONE. A scope without a repair gets a DONE one, so that none of that scope is opened
-    #: later.
+    #: Scopes whose repair becomes DONE. A scope without a repair gets a DONE repair, so that no repair of that scope is
+    #: opened later.
     scopes: frozenset[str] = frozenset()
-    #: The answer that closed repairs get.
+    #: The answer that the closed repairs get.
     answer: Fact
 
 
 class Closings(Protocol):
-    """Acts of a person that end the work on a key, or hand it over to a replay worker. Raises DatabaseAway."""
+    """Acts of a person that end the work on a key, or that hand it over to a replay worker. Raises DatabaseAway."""
 
     def close(self, closing: Closing) -> bool:
         """Writes verdicts and repairs in one transaction.
 
-        False, and nothing was written: a row has changed since it was read, a repair to close is claimed, or one was
+        False: nothing was written. A row has changed since it was read, a repair to close is claimed, or a repair was
         opened since.
         """
         ...
 
     def take_back(self, closing: Closing) -> bool:
-        """In one transaction: groups that a person dismissed wait for a person again with these verdicts; in these
-        scopes, repairs that the dismissal ended are FAILED again, and repairs that it made are deleted. Nothing is
-        sent.
+        """Takes a dismissal back, in one transaction. Groups that a person dismissed wait for a person again with these
+        verdicts. In these scopes, repairs that the dismissal ended are FAILED again, and repairs that it made are
+        deleted. Nothing is sent.
 
-        False, and nothing was written: a row has changed since it was read, or one of the groups is not dismissed.
+        False: nothing was written. A row has changed since it was read, or one of the groups is not dismissed.
         """
         ...
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """Returns a claimed repair that would be closed; None: there is none.
+        """Returns a claimed repair that would be closed. None: no such repair exists.
 
-        This never ends a claim, not even one that a clock set back has put out of reach, because an act looks once and
-        cannot tell a dead owner from a slow one.
+        This never ends a claim, not even a claim whose end a clock set back has put far ahead. An act looks once, and
+        cannot distinguish a dead owner from a slow one.
         """
         ...
 
     def hand_over(
         self, read: KeyAsRead, message: StoredMessage, *, group: str, content_digest: bytes | None = None
     ) -> bool:
-        """Does HandOvers.insert for one group in one transaction.
+        """Inserts the hand-over of one group like HandOvers.insert, in one transaction.
 
-        False, and nothing was written: a row has changed since it was read. A DONE row stays DONE.
+        False: nothing was written, because a row has changed since it was read. A DONE row stays DONE.
         """
         ...
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """In one transaction: deletes the group's hand-over, if no worker has it.
+        """Deletes the group's hand-over in one transaction, if no worker has it.
 
-        False, and nothing was written: a row has changed since it was read, a worker has it, or it has ended.
+        False: nothing was written. A row has changed since it was read, a worker has the hand-over, or it has ended.
         """
         ...
 
     def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
-        """Returns when a replay worker of the group last took a row of the topic, as far as that row still exists.
-        None: never."""
+        """Returns when a replay worker of the group last took a row of the topic, if that row still exists. None: no
+        such row exists."""
         ...

@@ -13,7 +13,7 @@ USE_SECONDS = 30.0
 class EnvironmentUse:
     """What the process that renewed the use last knows about its cluster."""
 
-    #: "cluster/broker at address", one text for each address. Empty: the stored value is damaged and says nothing.
+    #: "cluster/broker at address": one text for each address. Empty: the stored value is damaged and says nothing.
     brokers: frozenset[str]
     #: "<identity> at <address>" of that process's Redis. Empty: the process did not reach Redis.
     redis: str = ""
@@ -30,21 +30,21 @@ class EnvironmentUses(Protocol):
     place: str
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """Returns the use that was renewed within USE_SECONDS, by the place's own time; None: there is no such use."""
+        """Returns the use that was renewed within USE_SECONDS, by the place's own time. None: no such use exists."""
         ...
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """Writes the use, whatever was stored before. If two processes write at once, the last one wins."""
+        """Writes the use, whatever was stored before. If two processes write at once, the last writer wins."""
         ...
 
 
 class RedisIdentity(Protocol):
-    """Tells one Redis from another: a random text that is lost only with its memory. Raises RedisAway."""
+    """The identity of a Redis: a random text that is lost only with Redis' memory. Raises RedisAway."""
 
     def identity(self, environment: str) -> str:
-        """Returns the identity; empty: there is none."""
+        """Returns the identity. Empty: this Redis has none."""
         ...
 
     def keep_identity(self, environment: str) -> str:
-        """Creates the identity unless it exists; returns it. Empty: another program's key has that name."""
+        """Returns the identity, and creates it unless it exists. Empty: another program's key has that name."""
         ...

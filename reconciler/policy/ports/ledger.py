@@ -89,20 +89,21 @@ class Candidates(Protocol):
     """Verdicts with their evidence. Raises DatabaseAway."""
 
     def of_keys(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Candidate]:
-        """Returns the existing rows by key."""
+        """Returns the rows that exist, by key."""
         ...
 
     def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Inserts or updates rows and commits before it returns. attempts grows by one, and loss_verdict is set only
-        once.
+        """Inserts or updates rows, and commits before it returns. `attempts` grows by one, and `loss_verdict` is set
+        only once.
 
-        OPEN < QUARANTINED < SETTLED: a verdict with a lower state leaves the row as it is, because it comes from a
-        slower owner, or Redis fell back. first_seen_ms stays the earliest. Unreadable values of a row are replaced.
+        The order of states is OPEN < QUARANTINED < SETTLED. A verdict with a lower state leaves the row unchanged,
+        because it comes from a slower owner, or Redis fell back. first_seen_ms stays the earliest. Unreadable values of
+        a row are replaced.
         """
         ...
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Returns OPEN candidates with a loss_verdict whose next_at_ms has passed, the oldest first.
+        """Returns OPEN candidates with a loss_verdict whose next_at_ms has passed, beginning with the oldest.
 
         After them come rows of the future (row_rules.is_of_the_future), because the ledger's clock may have been set
         back.
@@ -110,11 +111,11 @@ class Candidates(Protocol):
         ...
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """Returns OPEN candidates with any verdict whose next_at_ms has passed, by next_at_ms: keys to look at again.
-        After them come rows of the future, as in open_losses.
+        """Returns the keys to look at again: OPEN candidates with any verdict whose next_at_ms has passed, in the order
+        of next_at_ms. After them come rows of the future, as in open_losses.
 
-        It returns rows of these shards only, because rows of a shard that no process runs must not take the others'
-        room. It also returns keys that have left pending by a match since: the inbox ends their rows.
+        Only rows of these shards are returned, because rows of a shard that no process runs must not take the room of
+        others. Some of the keys have left pending by a match since; the inbox ends their rows.
         """
         ...
 
@@ -125,7 +126,8 @@ class Candidates(Protocol):
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Returns OPEN candidates that are UNKNOWN without a proved loss, due or not, by (first_seen_ms, unique_key).
+        """Returns OPEN candidates that are UNKNOWN without a proved loss, whether they are due or not. The order is
+        (first_seen_ms, unique_key).
 
         `after`: the last row of the page before.
         """
@@ -134,12 +136,12 @@ class Candidates(Protocol):
     def undecided_rows(
         self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
     ) -> UndecidedRows | None:
-        """Returns the rows with one cause, of any age. `by` None: only time is the cause, or an older release wrote the
-        row.
+        """Returns the rows with one cause, of any age. `by` is None for rows that only time keeps undecided, or that an
+        older release wrote.
 
-        `since_before_ms`: only rows for which the cause exists since an earlier time. At most `most` rows are counted;
-        for None as the cause, among the oldest `most` rows of all causes. Returns None for the ledger of an older
-        release, whose rows do not contain the cause.
+        `since_before_ms`: only rows whose cause exists since an earlier time. At most `most` rows are counted. For None
+        as the cause, they are counted among the oldest `most` rows of all causes. Returns None for the ledger of an
+        older release, whose rows do not contain the cause.
         """
         ...
 
@@ -149,34 +151,35 @@ class Candidates(Protocol):
         ...
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Returns rows whose ask_again_at_ms has passed, by that time: REJECTED rows, rows that wait for a person, and
-        dismissed rows."""
+        """Returns rows whose ask_again_at_ms has passed, in the order of that time. These are REJECTED rows, rows that
+        wait for a person, and dismissed rows."""
         ...
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Sets when rows are asked again, from database time; None: never. Nothing else in them changes.
+        """Sets when rows are asked again, from database time. None: they are never asked again. Nothing else in the
+        rows changes.
 
-        Rows that are not to be asked again stay so, because a person may have acted on one meanwhile.
+        A row that is not asked again any more stays so, because a person may have acted on it meanwhile.
         """
         ...
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
         """Makes rows that are to be asked again OPEN, due now and of this shard. Verdict and evidence stay.
 
-        A row that a person has dismissed meanwhile is not changed.
+        A row that a person has dismissed meanwhile does not change.
         """
         ...
 
     def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
-        """Makes dismissed rows wait for a person again, with this verdict and evidence; nothing is sent for them.
-        Returns the keys of the changed rows: a row that is no longer dismissed is not changed."""
+        """Makes dismissed rows wait for a person again, with this verdict and evidence. Nothing is sent for them. A row
+        that is no longer dismissed does not change. Returns the keys of the changed rows."""
         ...
 
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Returns SETTLED candidates that are BEFORE_SINCE and had this loss_verdict, the newest first: by descending
-        (first_seen_ms, unique_key). `after`: the last row of the page before."""
+        """Returns SETTLED candidates that are BEFORE_SINCE and had this loss_verdict. The newest come first: the order
+        is by descending (first_seen_ms, unique_key). `after`: the last row of the page before."""
         ...
 
     def answer_for(self, shard: Shard, unique_keys: Sequence[str]) -> None:
@@ -186,7 +189,7 @@ class Candidates(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A row of reconciler_repair. Fields with a default keep it until the repair is worked on."""
+    """A row of reconciler_repair. Fields with a default have that value until the repair is worked on."""
 
     environment: str
     topic: str
@@ -204,19 +207,20 @@ class Repair:
     created_at_ms: int
     sent_at_ms: int | None = None
     done_at_ms: int | None = None
-    #: The time of the first send; it never changes. May be None for rows that a release before v0002 sent first.
+    #: The time of the first send, which never changes. None is possible for rows that a release before v0002 sent
+    #: first.
     first_sent_at_ms: int | None = None
-    #: The answer as a fact. None: the text is foreign, or a newer release's.
+    #: The answer as a fact. None: the text is foreign, or of a newer release.
     answer_fact: Fact | None = None
 
     @property
     def why(self) -> Fact | None:
-        """The answer as a fact, also if it is only a text. None: there is no answer."""
+        """The answer as a fact, even if only its text is stored. None: there is no answer."""
         return self.answer_fact or (IN_WORDS(text=self.answer) if self.answer else None)
 
     @property
     def is_dismissed(self) -> bool:
-        """True if a person closed it."""
+        """True if a person closed the repair."""
         fact = self.answer_fact
         return self.state is RepairState.DONE and fact is not None and fact.code is REPAIR_DISMISSED
 
@@ -232,8 +236,8 @@ class Repair:
 
     @property
     def closed_unsent(self) -> bool:
-        """True if the repair became DONE without a send, or after a send without an effect, by settings that may have
-        been outdated. False for a row that a person dismissed."""
+        """True if the repair became DONE without a send, or after a send without an effect. The settings of that time
+        may have been outdated. False for a row that a person dismissed."""
         came_to_nothing = self.answer_fact is not None and self.answer_fact.code is TAKEN_BY_NOBODY
         return self.state is RepairState.DONE and (self.is_unsent or came_to_nothing) and not self.is_dismissed
 
@@ -244,26 +248,26 @@ class RepairChange:
 
     state: RepairState
     rung: Rung
-    #: True: attempts grows by one, and sent_at_ms is set to now (first_sent_at_ms, too, at the first send). This is
+    #: True: attempts grows by one, and sent_at_ms is set to now. The first send also sets first_sent_at_ms. All this is
     #: committed before a byte is sent.
     counts_as_attempt: bool = False
-    #: True: attempts sinks by one, because the counted attempt sent nothing.
+    #: True: attempts decreases by one, because the counted attempt sent nothing.
     takes_back_attempt: bool = False
     #: None keeps the stored value.
     target: Mapping[str, object] | None = None
     #: None keeps the stored value. A plain text is foreign.
     answer: Fact | str | None = None
-    #: For so many seconds, from database time, the row cannot be claimed again.
+    #: Seconds, from database time, in which nobody can claim the row again.
     wait_seconds: float = 0.0
-    #: True: token and lease end with this change; with DONE and FAILED they always end.
+    #: True: token and lease end with this change. With DONE and FAILED they always end.
     releases: bool = False
 
 
 class Repairs(Protocol):
-    """Repair rows and the claims on them; all times are database time. Raises DatabaseAway."""
+    """Repair rows and the claims on them. All times are database time. Raises DatabaseAway."""
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
-        """Inserts an OPEN row of scope '*'; an existing row stays as it is."""
+        """Inserts an OPEN row of scope '*'. An existing row stays unchanged."""
         ...
 
     def of_keys(self, environment: str, topic: str, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:
@@ -271,8 +275,8 @@ class Repairs(Protocol):
         ...
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Returns due rows without a living claim that are not DONE or FAILED, the longest due first, so that each has
-        its turn."""
+        """Returns due rows without a living claim that are not DONE or FAILED. The longest due come first, so that each
+        row has its turn."""
         ...
 
     def due_topics(self, environment: str) -> Collection[str]:
@@ -280,11 +284,11 @@ class Repairs(Protocol):
         ...
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Claims the row if it can still be claimed; its state stays. None: another owner has it."""
+        """Claims the row if it can still be claimed. The row's state stays. None: another owner has the row."""
         ...
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes a change under the token. None: the token does not own the row any more; stop at once."""
+        """Writes a change under the token. None: the token does not own the row any more, so stop at once."""
         ...
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
@@ -292,40 +296,40 @@ class Repairs(Protocol):
         ...
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """Makes a finished row OPEN again on the rung. False: the row has changed since it was read.
+        """Makes a finished row OPEN again on the rung. False: the row has changed since it was read. A send since then
+        counts as a change.
 
         A FAILED row that a person opens again counts one attempt, so that the next step sends at once instead of
-        waiting for existing copies. A send since the reading counts as a change. The same holds for a row for every
-        group that a person dismissed for other groups. A row that was closed without a send begins like a new one.
-        Other rows stay as they are.
+        waiting for existing copies. The same holds for a row for every group that a person dismissed for other groups.
+        A row that was closed without a send begins like a new row. Other rows stay unchanged.
         """
         ...
 
     def dismiss(self, repair: Repair, *, answer: Fact | str) -> bool:
-        """Makes a FAILED row DONE and empties a hand-over's message. False: the row is not FAILED. A person's
-        dismissals are written by Closings."""
+        """Makes a FAILED row DONE and empties a hand-over's message. False: the row is not FAILED. Dismissals by a
+        person are written by Closings instead."""
         ...
 
-    # ---- many rows in one transaction, all or none; answers are in the order of the arguments
+    # ---- many rows in one transaction: all rows or none. Answers are in the order of the arguments
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """Inserts an OPEN row of scope '*' for each key; existing rows stay as they are."""
+        """Inserts an OPEN row of scope '*' for each key. Existing rows stay unchanged."""
         ...
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> Sequence[Repair | None]:
-        """Claims each row under its token if it can still be claimed. None: another owner has it."""
+        """Claims each row under its token if it can still be claimed. None: another owner has the row."""
         ...
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> Sequence[Repair | None]:
-        """Writes each change under its token. None: the token does not own the row any more; stop at once."""
+        """Writes each change under its token. None: the token does not own the row any more, so stop at once."""
         ...
 
 
 class HandOvers(Protocol):
-    """Hand-over rows: the daemon inserts them, and a ReplayWorker of the group claims them (Repairs.claim). Raises
+    """Hand-over rows. The daemon inserts them, and a ReplayWorker of the group claims them (Repairs.claim). Raises
     DatabaseAway.
 
-    The daemon claims rows, too, to end one whose effect came another way.
+    The daemon claims a row, too, to end it if its effect came another way.
     """
 
     def insert(
@@ -337,11 +341,11 @@ class HandOvers(Protocol):
         content_digest: bytes | None = None,
     ) -> None:
         """Inserts one OPEN row per group with the message and its expected digest (None: the message's own digest).
-        Existing rows stay as they are, except FAILED ones: they begin again with this message and without attempts."""
+        Existing rows stay unchanged, except FAILED rows: they begin again with this message and without attempts."""
         ...
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """Returns the message of a row; None after it was emptied. Raises MalformedInput for a message that was
+        """Returns the message of a row. None: the message was emptied. Raises MalformedInput for a message that was
         changed."""
         ...
 
@@ -361,11 +365,11 @@ class HeldTopic:
     since_ms: int
     by: str
     reason: str
-    #: The unreadable values of the row; the fields have harmless values instead.
+    #: The unreadable values of the row. The fields have harmless values instead.
     damage: str | None = None
-    #: `reconciler run` lifts the hold after this time; None: a person does.
+    #: After this time, `reconciler run` lifts the hold. None: a person lifts it.
     until_ms: int | None = None
-    #: The reason as a fact. None: a person's text, or an older release's.
+    #: The reason as a fact. None: the text is a person's, or an older release's.
     reason_fact: Fact | None = None
 
     @property
@@ -375,7 +379,7 @@ class HeldTopic:
 
     @property
     def seen(self) -> str:
-        """One word for what a person sees of the hold; a storm that continues does not change it."""
+        """One word for what a person sees of the hold. A storm that continues does not change this word."""
         since_ms = 0 if self.kind is HoldKind.BREAKER else self.since_ms
         end = [] if self.until_ms is None else [self.until_ms]
         text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason, *end])
@@ -392,22 +396,22 @@ class Holds(Protocol):
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """Places a hold. False: it existed already. Then a HOLD also gets the new reason (held_again) and the later end
-        (later_end), and a BREAKER gets a new timestamp and the new reason. Raises ConfigurationError for an end if the
-        ledger was not upgraded."""
+        """Places a hold. False: the hold existed already. Then a HOLD gets the new reason (held_again) and the later
+        end (later_end), and a BREAKER gets a new timestamp and the new reason. Raises ConfigurationError if an end is
+        given and the ledger was not upgraded."""
         ...
 
     def renew(self, environment: str, topic: str) -> bool:
-        """Gives a BREAKER a new timestamp. False: there is none, and this places none."""
+        """Gives a BREAKER a new timestamp. False: no BREAKER exists, and none is placed."""
         ...
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """Lifts a hold. False: there is none, or it is younger than `calm_seconds` by the ledger's time."""
+        """Lifts a hold. False: no hold exists, or it is younger than `calm_seconds` by the ledger's time."""
         ...
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
         """Lifts those holds of a topic that a person saw and that still exist, in one transaction. If one of them has
-        changed, lifts none. Returns the kinds that it lifted."""
+        changed, no hold is lifted. Returns the kinds of the lifted holds."""
         ...
 
 
@@ -417,17 +421,17 @@ class KnownBrokers(Protocol):
     def note(
         self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
     ) -> frozenset[str]:
-        """Notes the brokers of the route; returns all that count: these, and those that the route has lacked for at
-        most keep_seconds.
+        """Records the brokers of the route. Returns all brokers that count: these, and those that the route has lacked
+        for at most keep_seconds.
 
         A broker is missing from the first call that does not name it, so no broker is forgotten while no process runs.
-        `seen` None: the route is not known, and nothing is noted. Writes only changes; a broker that is back counts as
-        seen again.
+        `seen` None: the route is unknown, and nothing is recorded. Only changes are written. A broker that is back
+        counts as seen again.
         """
         ...
 
 
-#: A half without a usable unique key is noted by its place, after this word.
+#: The beginning of the name of a half without a usable unique key. The half's place follows.
 NAMED_BY_PLACE = "half-at-"
 
 
@@ -437,26 +441,27 @@ class NotedHalf:
 
     unique_key: str
     broker: str
-    #: The digest of the business key; None: the half contains no such key.
+    #: The digest of the business key. None: the half contains no such key.
     key_digest: bytes | None
     tag_digest: bytes | None
     stored_at_ms: int
 
 
 class NotedHalves(Protocol):
-    """Halves that look-ups saw, from which siblings (with the same business key) are found. Raises DatabaseAway."""
+    """Halves that look-ups saw. Siblings, which have the same business key, are found among them. Raises
+    DatabaseAway."""
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
         """Stores all halves before it returns. `replaces`: overwrites stored digests. Otherwise an existing half keeps
-        its digest, so that a process that reads the key from another place, such as an earlier one, undoes nothing.
-        False: this ledger cannot store halves."""
+        its digest. So a process that reads the key from another place, such as a process with earlier settings, undoes
+        nothing. False: this ledger cannot store halves."""
         ...
 
     def of_keys(
         self, environment: str, topic: str, key_digests: Collection[bytes]
     ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
-        """Returns digest -> every half that was noted with it. None: the ledger cannot store halves, or a row is
-        damaged."""
+        """Returns digest -> every half that was recorded with this digest. None: the ledger cannot store halves, or a
+        row is damaged."""
         ...
 
 
@@ -467,9 +472,9 @@ class Outage:
     environment: str
     started_at_ms: int
     reason: str
-    #: JSON: the progress of the scan. It has since_ms, and for each subscription until_ms and rows; "left_out" says why
-    #: rows of some subscriptions were left out. "complete" is true once the scan has ended, "rounds" once announcement
-    #: consumers had time to resume.
+    #: JSON: the progress of the scan. `since_ms` is its start; `until_ms` and `rows` have a value for each
+    #: subscription. "left_out" says why rows of some subscriptions were left out. "complete" is true once the scan has
+    #: ended, and "rounds" once announcement consumers had time to resume.
     scan_position: Mapping[str, object] | None
     scanned: int
     closed_at_ms: int | None
@@ -481,12 +486,12 @@ class Outage:
 
     @property
     def rounds_may_run(self) -> bool:
-        """True once announcements have resumed: the next round closes the row."""
+        """True once announcements have resumed. The next round closes the row."""
         return bool(self.is_scanned and self.scan_position and self.scan_position.get("rounds") is True)
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Subscription -> why the scan left some of its rows out; empty if all rows were scanned."""
+        """Subscription -> why the scan left some of its rows out. Empty if all rows were scanned."""
         left_out = (self.scan_position or {}).get("left_out")
         return left_out if isinstance(left_out, Mapping) else {}
 
@@ -495,11 +500,11 @@ class Outages(Protocol):
     """Times without Redis, or after Redis lost its memory. Raises DatabaseAway."""
 
     def current(self, environment: str) -> Outage | None:
-        """Returns the open row; None: no outage is open."""
+        """Returns the open row. None: no outage is open."""
         ...
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens a row unless one is open; it starts at database time, or at the last stored round if that is
+        """Opens a row unless a row is open. The outage starts at database time, or at the last stored round if that is
         earlier."""
         ...
 
@@ -512,5 +517,5 @@ class Outages(Protocol):
         ...
 
     def finish(self, outage: Outage) -> bool:
-        """Closes the row; False: another process closed it first."""
+        """Closes the row. False: another process closed it first."""
         ...

@@ -1,4 +1,4 @@
-"""Runs the same function for several outboxes at once; their adapters are thread-safe."""
+"""Runs one function for several outboxes at the same time. The outboxes' adapters are thread-safe."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ R = TypeVar("R")
 
 
 class Workers(Protocol):
-    """Runs a function for every item, several in parallel or one after the other."""
+    """Runs a function for every item: several items in parallel, or one after the other."""
 
     @property
     def width(self) -> int:
-        """How many calls run at the same time at most."""
+        """Returns how many calls run at the same time at most."""
         ...
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Returns the results in the order of the items. Every call has ended when this returns or raises.
 
-        If calls failed, raises the error of the first such item.
+        If calls failed, raises the error of the first item whose call failed.
         """
         ...
 
 
 class OneByOne:
-    """Workers without threads: runs the items in order on the caller's thread; the first failure ends it."""
+    """Workers without threads. They run the items in order on the caller's thread; the first failure ends the run."""
 
     width = 1
 
