@@ -1,8 +1,8 @@
-"""Reads a refusal by access control from an answer: what was lacking, and what to grant.
+"""Reads a refusal by access control from an answer. The refusal says what was lacking, and which right to grant.
 
-Up to 5.2, brokers answer code 1 with an AclException as remark (PlainPermissionManager). From 5.3 on, they answer
-NO_PERMISSION (16) with the text of an AuthenticationException or AuthorizationException. Both codes have other
-meanings, too.
+Up to 5.2, brokers answer with code 1 and an AclException as remark (PlainPermissionManager). From 5.3 on, they answer
+with NO_PERMISSION (16) and the text of an AuthenticationException or AuthorizationException. Both codes also have other
+meanings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from reconciler.rocketmq.wire.access_rights import Demand, Resource, acl_demands
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-#: The text of the exception: after its class, before the first line of its stack.
+#: Finds the text of the exception, which stands between its class and the first line of its stack.
 _ACL = re.compile(r"AclException: (.*?)(?:, org\.apache\.rocketmq\.|$)", re.DOTALL)
 _SHOWN_CHARACTERS = 300
 _PATTERNS = (
@@ -36,7 +36,7 @@ _PATTERNS = (
 
 
 def access_refusal(answer: Command, code: int, fields: Mapping[str, str], address: str) -> AccessRefused | None:
-    """Returns the refusal in an answer to this request. None: the answer is no refusal."""
+    """Returns the refusal in an answer to this request. Returns None if the answer is no refusal."""
     if answer.code not in (ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION):
         return None
     remark = answer.remark or ""
@@ -48,7 +48,7 @@ def access_refusal(answer: Command, code: int, fields: Mapping[str, str], addres
         match = pattern.search(said)
         if match is not None:
             return _refusal(lacking, match.groupdict(), answer, said, code, fields, address)
-    # An unknown AclException. Code 16 alone may be a topic without write permission.
+    # An unknown AclException is a refusal. Code 16 alone may mean a topic without write permission.
     return None if acl is None else _refusal(Lacking.RIGHT, {}, answer, said, code, fields, address)
 
 
@@ -73,7 +73,7 @@ def _refusal(
 
 
 def _right(named: Mapping[str, str | None], answer: Command, code: int, fields: Mapping[str, str]) -> str:
-    """Returns the right with its resource, in the words of a grant."""
+    """Returns the missing right with its resource, in the words of a grant."""
     is_acl = answer.code == ResponseCode.SYSTEM_ERROR
     demands = acl_demands(code, fields, b"") if is_acl else authorization_demands(code, fields, b"")
     kind, name = (named.get("kind") or "").lower(), named.get("name") or ""
@@ -82,7 +82,7 @@ def _right(named: Mapping[str, str | None], answer: Command, code: int, fields: 
     for demand in demands:
         if demand.resource == kind and (demand.name == name or demand.resource is Resource.CLUSTER):
             return str(Demand(resource=demand.resource, name=name, actions=demand.actions))
-    # Only a consumer's heartbeat or lock has no demand here, because its body is not kept.
+    # This case is a consumer's heartbeat or lock. Its demands are unknown here, because the body is not kept.
     return f"SUB on {kind} {name}"
 
 

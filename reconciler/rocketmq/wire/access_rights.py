@@ -1,11 +1,12 @@
 """The rights that brokers demand for a request, in both generations of access control.
 
-ACL 1.0 (4.4 to 5.2, PlainAccessValidator.parse of 4.9.7): PUB or SUB on topics, SUB on groups, an `admin` account for
-codes that change a broker. Every other request needs only a signature.
+ACL 1.0 (4.4 to 5.2, PlainAccessValidator.parse of 4.9.7) demands PUB or SUB on topics, and SUB on groups. Codes that
+change a broker demand an `admin` account. Every other request needs only a signature.
 
-Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3): actions on topics, groups and the cluster. A
-request that names several resources needs a right on each; one of its actions is enough. Requests that name no resource
-need no right (GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO; VIEW_MESSAGE_BY_ID and END_TRANSACTION without a topic).
+Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3) demands actions on topics, groups and the cluster.
+A request that names several resources needs a right on each of them. For each resource, one of the demanded actions is
+enough. Requests that name no resource need no right. These are GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, and
+VIEW_MESSAGE_BY_ID and END_TRANSACTION without a topic.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ class Resource(StrEnum):
     TOPIC = "topic"
     GROUP = "group"
     CLUSTER = "cluster"
-    #: ACL 1.0: the whole broker, by `admin: true` of an account.
+    #: The whole broker. ACL 1.0 grants this right by `admin: true` of an account.
     BROKER = "broker"
 
 
 class Action(StrEnum):
-    """Rights. ACL 1.0 knows PUB and SUB. From 5.3 on they are written Pub, Sub, Get and so on."""
+    """Actions that a right allows. ACL 1.0 knows PUB and SUB. From 5.3 on, actions are written Pub, Sub, Get and so
+    on."""
 
     PUB = "PUB"
     SUB = "SUB"
@@ -43,7 +45,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A right on one resource. One of the actions is enough."""
+    """A right that a request needs on one resource. One of the actions is enough."""
 
     resource: Resource
     name: str
@@ -55,7 +57,7 @@ class Demand:
         return f"{' or '.join(self.actions)} on {self.resource} {self.name}"
 
 
-#: Permission.ADMIN_CODE of 4.9.7.
+#: Codes of requests that need an `admin` account (Permission.ADMIN_CODE of 4.9.7).
 ADMIN_CODES = frozenset({17, 25, 200, 207, 215})
 
 _SENDS = {RequestCode.SEND_MESSAGE: "topic", RequestCode.SEND_MESSAGE_V2: "b", RequestCode.SEND_BATCH_MESSAGE: "b"}
@@ -64,7 +66,8 @@ _GET = (Action.GET,)
 _SUB_OR_GET = (Action.SUB, Action.GET)
 _PULLS = (RequestCode.PULL_MESSAGE, 361)
 
-#: Request code -> rights on the topic that it names, from 5.3 on (its header's RocketMQAction, or the builder itself).
+#: Request code -> rights on the topic that the request names, from 5.3 on. The source is RocketMQAction of the
+#: request's header, or the builder itself.
 _ON_TOPIC: dict[int, tuple[Action, ...]] = {
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _GET,
     RequestCode.GET_MAX_OFFSET: _GET,
@@ -78,7 +81,7 @@ _ON_TOPIC: dict[int, tuple[Action, ...]] = {
     RequestCode.DELETE_TOPIC_IN_BROKER: (Action.DELETE,),
     RequestCode.RESUME_CHECK_HALF_MESSAGE: (Action.UPDATE,),
 }
-#: Request code -> rights on topic and group.
+#: Request code -> rights on the topic and on the group that the request names.
 _ON_BOTH: dict[int, tuple[Action, ...]] = {
     RequestCode.PULL_MESSAGE: _SUB,
     361: _SUB,
@@ -86,7 +89,7 @@ _ON_BOTH: dict[int, tuple[Action, ...]] = {
     RequestCode.UPDATE_CONSUMER_OFFSET: (Action.SUB, Action.UPDATE),
     RequestCode.QUERY_CONSUME_QUEUE: _GET,
 }
-#: Request code -> field with the group, and rights on that group.
+#: Request code -> the field that names the group, and the rights on this group.
 _ON_GROUP: dict[int, tuple[str, tuple[Action, ...]]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: ("group", _SUB),
     RequestCode.UNREGISTER_CLIENT: ("consumerGroup", _SUB),
@@ -176,7 +179,7 @@ def _of_group(group: str | None, actions: tuple[Action, ...]) -> Demand:
 
 
 def _of_topic_or_retry(topic: str, actions: tuple[Action, ...]) -> Demand:
-    """Demands a right on the group instead of its retry topic."""
+    """Demands a right on the topic. For a retry topic, demands a right on its group instead."""
     return _of_group(topic, actions) if topic.startswith(RETRY_TOPIC_PREFIX) else _of_topic(topic, actions)
 
 

@@ -1,11 +1,13 @@
-"""Access control of brokers: the user of each request, and the signature that proves it.
+"""Access control of brokers. Each request names its user, and a signature proves the user.
 
-ACL 1.0 (4.4 to 5.2) and authentication (from 5.3) have the same scheme: AclClientRPCHook adds two or three fields to
-each request. The string to sign is the values of all fields except the signature, in ascending order of their names,
-then the body (AclUtils.combineRequestContent). The signature is its HMAC-SHA1 in base64 (AclSigner.calSignature).
+ACL 1.0 (4.4 to 5.2) and authentication (from 5.3) have the same scheme. AclClientRPCHook adds two or three fields to
+each request. The text to sign has the values of all fields except the signature, in ascending order of the fields'
+names. The body follows (AclUtils.combineRequestContent). The signature is the HMAC-SHA1 of this text in base64
+(AclSigner.calSignature).
 
-Brokers up to 4.6.1 verify the field `_UNIQUE_KEY_QUERY`. Brokers from 4.7.0 to 5.0.0 leave it out, later ones leave it
-out for clients up to 4.9.3. Requests of this client never have it, so one signature is right for all.
+Brokers up to 4.6.1 include the field `_UNIQUE_KEY_QUERY` when they verify. Brokers from 4.7.0 to 5.0.0 leave this field
+out. Later brokers leave it out for clients up to 4.9.3. Requests of this client never have this field, so one signature
+is right for all brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.frame import Command
 
-#: SessionCredentials.ACCESS_KEY, SIGNATURE and SECURITY_TOKEN.
+#: Names of the three fields (SessionCredentials.ACCESS_KEY, SIGNATURE and SECURITY_TOKEN).
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # a field's name
@@ -33,20 +35,21 @@ Secret: TypeAlias = str | Callable[[], str]
 
 @runtime_checkable
 class _KeptSource(Protocol):
-    """A function that returns a secret and keeps it for a while. It can be asked to read the secret again earlier."""
+    """A function that returns a secret and keeps the secret for a while. `ask_again` makes it read the secret
+    earlier."""
 
     def ask_again(self, refused: str) -> bool:
-        """Asks the source again after a server refused a secret. Returns True if it has another one now. May take as
-        long as its source."""
+        """Asks the source again after a server refused a secret. Returns True if the source has another secret now. The
+        call may take as long as the source."""
 
 
 def ask_again(secret: object, refused: str) -> bool:
-    """Asks the source of a Secret again after a server refused it. Returns True if it has another one now. May take as
-    long as the source."""
+    """Asks the source of a secret again after a server refused the secret. Returns True if the source has another
+    secret now. The call may take as long as the source."""
     return isinstance(secret, _KeptSource) and secret.ask_again(refused)
 
 
-#: HMAC (RFC 2104) over SHA-1, whose block is 64 bytes.
+#: The block of SHA-1 has 64 bytes, and HMAC pads the key to one block (RFC 2104).
 _BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
@@ -66,7 +69,7 @@ class AclCredentials:
 
     access_key: str
     secret_key: Secret = field(repr=False)
-    #: Only with keys that a token service lends for a while.
+    #: The token that comes with keys that a token service lends for a while. None for other keys.
     security_token: Secret | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -76,28 +79,29 @@ class AclCredentials:
             raise InvalidValue("secret_key", "", "the user's secret key, which must not be empty")
 
     def current_secret_key(self) -> str:
-        """Returns the present secret key. Raises what its source raises."""
+        """Returns the present secret key. Raises what the source of the key raises."""
         return self.secret_key if isinstance(self.secret_key, str) else self.secret_key()
 
     def ask_again(self, refused: str) -> None:
-        """Reads the sources of secret key and token again, after a broker refused what the key had signed."""
+        """Reads the sources of the secret key and the token again, after a broker refused a signature of this key."""
         ask_again(self.secret_key, refused)
         if self.security_token is not None:
             ask_again(self.security_token, self.current_security_token() or "")
 
     def current_security_token(self) -> str | None:
-        """Returns the present token. None: requests carry no token. Raises what its source raises."""
+        """Returns the present token. Returns None if requests carry no token. Raises what the source of the token
+        raises."""
         token = self.security_token
         return token if token is None or isinstance(token, str) else token()
 
 
 class RequestSigner:
-    """Signs requests for one user. Thread-safe, because each kept value is replaced as a whole.
+    """Signs requests for one user. Threads may share this object, because each kept value is replaced as a whole.
 
     After a refusal, the thread that signs next reads the sources of the user's secrets again. The thread that reads a
-    connection must not do so, because a source may be a command that takes long.
-    The two states of the HMAC after its key, and the order of each set of field names, are computed once. Then a
-    signature costs two copies of a hash and no sorting.
+    connection must not read them, because a source may be a command that takes long. The states of both HMAC hashes
+    after the key are computed once. So is the order of each set of field names. A signature then costs two copies of a
+    hash and no sorting.
     """
 
     def __init__(self, credentials: AclCredentials) -> None:
@@ -107,7 +111,7 @@ class RequestSigner:
         self._is_refused = False
 
     def note_refusal(self) -> None:
-        """Notes that a broker did not accept a signature. Does not block."""
+        """Records that a broker did not accept a signature. Does not block."""
         self._is_refused = True
 
     def sign(self, command: Command) -> Command:
@@ -127,7 +131,7 @@ class RequestSigner:
             key = self._key = _Key(secret)
         values = "".join(self._orders.of(fields)(fields)).encode()
         fields[SIGNATURE] = key.signature(values, command.body)
-        # dataclasses.replace would cost as much as the signature.
+        # A call of dataclasses.replace would cost as much as the signature.
         return Command(
             code=command.code,
             opaque=command.opaque,
@@ -149,14 +153,15 @@ class SignatureVerifier:
         self._orders = _Orders()
 
     def accepts(self, command: Command, signed: Mapping[str, str]) -> bool:
-        """Returns True if the request's signature belongs to these fields and its body."""
+        """Returns True if the request's signature fits these fields and the request's body."""
         values = "".join(self._orders.of(signed)(signed)).encode(errors="surrogatepass")
         made = self._key.signature(values, command.body)
         return compare_digest(made.encode(), signed.get(SIGNATURE, "").encode(errors="surrogatepass"))
 
 
 class _Orders:
-    """Reads the values of signed fields in their order. The order of each set of names is found once."""
+    """Reads the values of the signed fields in the order of the fields' names. The order of each set of names is found
+    once."""
 
     __slots__ = ("_known",)
 
@@ -177,7 +182,7 @@ class _Orders:
 
 
 class _Key:
-    """A secret key, and the states of the HMAC's hashes after its two pads."""
+    """A secret key, with the states of both HMAC hashes after the padded key."""
 
     __slots__ = ("_inner", "_outer", "secret")
 

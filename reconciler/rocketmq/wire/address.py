@@ -1,4 +1,4 @@
-"""Addresses of settings and routes: "host:port", "[v6]:port", lists "a;b"."""
+"""Addresses in settings and routes, such as "host:port", "[v6]:port" and the list "a;b"."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REMEDY = "host:port or [IPv6 address]:port"
 
 @lru_cache(maxsize=4096)
 def parse_address(address: str) -> tuple[str, int]:
-    """Parses host and port. Raises InvalidValue for anything else."""
+    """Parses an address into host and port. Raises InvalidValue for any other text."""
     host, separator, port = address.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -25,7 +25,8 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 def bracketed(address: str) -> str:
-    """Puts brackets around an IPv6 host, because brokers may register without them. Raises InvalidValue."""
+    """Puts brackets around an IPv6 host, because brokers may register without brackets. Raises InvalidValue for a text
+    that is no address."""
     host, separator, port = address.rpartition(":")
     if separator and ":" in host and not host.startswith("["):
         address = f"[{host}]:{port}"

@@ -1,4 +1,4 @@
-"""The error behind an answer's code, and an answer's fields as numbers."""
+"""Turns the code of an answer into an error, and fields of an answer into numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 
 
 def require_success(answer: Command, what: str) -> Command:
-    """Returns the answer itself if its code is 0. Raises BrokerBusy (2, 215) or BrokerRefused.
+    """Returns the answer itself if its code is 0. Raises BrokerBusy for the codes 2 and 215, and BrokerRefused for any
+    other code.
 
     Only the code decides, because a success may carry the remark "not set any response code".
     """
@@ -27,7 +28,8 @@ def refusal(answer: Command, what: str) -> BrokerBusy | BrokerRefused:
 
 
 def number_field(answer: Command, name: str, default: int | None = None) -> int:
-    """Reads a field as a number. Raises ProtocolViolation if it is no number, or missing without a default."""
+    """Reads a field as a number. Raises ProtocolViolation if the field is no number, or if the field is missing and has
+    no default."""
     text = answer.fields.get(name)
     if text is None:
         if default is None:

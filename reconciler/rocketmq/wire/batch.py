@@ -1,7 +1,7 @@
-"""Several messages in one body: inner batches of 5.x, in the format of SEND_BATCH_MESSAGE (4.1 and newer).
+"""Several messages in one body. Inner batches of 5.x have the format of SEND_BATCH_MESSAGE (4.1 and newer).
 
-MessageDecoder.decodeMessages: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body, i16 properties
-length, properties.
+The format of each message is: i32 total, i32 magic 0, i32 crc 0, i32 flag, i32 body length, body, i16 properties
+length, properties (MessageDecoder.decodeMessages).
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ def decode_batch(data: bytes) -> list[BatchEntry]:
 
 
 def unwrap(record: MessageRecord) -> list[MessageRecord]:
-    """Returns the messages of an inner batch of 5.x (MessageDecoder.decodeMessage). Another record is returned itself.
+    """Returns the messages of an inner batch of 5.x (MessageDecoder.decodeMessage). For any other record, returns the
+    record itself.
 
-    The messages have consecutive queue offsets from the record's on. Raises ProtocolViolation for a damaged batch.
+    The first message has the queue offset of the record, and the offsets of the others follow one by one. Raises
+    ProtocolViolation for a damaged batch.
     """
     wanted = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP
     if record.system_flag & wanted != wanted:

@@ -1,7 +1,8 @@
-"""Differences between brokers of different versions: one line per difference, with the version that brought it.
+"""Differences between versions of the broker. Each difference has one line, with the version that brought it.
 
-The client decides by them, and the embedded broker imitates them. The first release of each line was read from the tags
-of RocketMQ's source. tests/conformance shows the line on real brokers. Facts of every version are in the code.
+The client decides by these differences, and the embedded broker imitates them. The first release of each line was read
+from the tags of RocketMQ's source. Tests in tests/conformance show each difference on real brokers. Facts that hold for
+every version stand in the code.
 """
 
 from __future__ import annotations
@@ -15,87 +16,90 @@ from reconciler.rocketmq.wire.codes import MQVersion, ResponseCode
 class BrokerFamily(StrEnum):
     """Versions that treat transactions alike."""
 
-    #: 3.2.6: prepared messages in their own topic, neither UNIQ_KEY nor committed copies indexed, no check-back.
+    #: In 3.2.6, prepared messages are in their own topic. Neither UNIQ_KEY nor committed copies are indexed. There is
+    #: no check-back.
     V3_2 = "3.2.6"
-    #: 3.4.9 to 4.2: the same, but UNIQ_KEY and committed copies are indexed.
+    #: From 3.4.9 to 4.2, UNIQ_KEY and committed copies are also indexed. All else is as in 3.2.6.
     V4_2 = "3.5-4.2"
-    #: 4.3 to 5.0: half topic and check-back.
+    #: From 4.3 to 5.0, halves are in a half topic, and brokers check back.
     V4_3 = "4.3-5.0"
-    #: 5.1 and newer: OP records in batches; from 5.1.1 on, END is refused after the immunity window.
+    #: From 5.1 on, OP records come in batches. From 5.1.1 on, END is refused after the immunity window.
     V5_1 = "5.1+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """What follows from a broker's version. `facts_of` names the first version of each fact, and the Java class that
-    shows it."""
+    """The facts that follow from a broker's version. `facts_of` names the first version of each fact, and the Java
+    class that shows the fact."""
 
-    #: MQVersion ordinal as the broker reports it in every answer.
+    #: The ordinal in MQVersion, which the broker reports in every answer.
     version: int
     family: BrokerFamily
 
-    # -- transactions
-    #: True: halves are in HALF_TOPIC. False: prepared records are in their own topic.
+    # -- transactions True if halves are in HALF_TOPIC. False if prepared records are in their own topic.
     has_half_topic: bool
     has_check_back: bool
-    #: The broker's settings may put halves into ROCKSDB_HALF_TOPIC instead.
+    #: True if the broker's settings may put halves into ROCKSDB_HALF_TOPIC.
     may_keep_halves_in_rocksdb: bool
-    #: True: the half topics have a route from the start. False: from the first check round on.
+    #: True if the half topics have a route from the start. False if they have a route only from the first check round
+    #: on.
     registers_half_topics_at_start: bool
-    #: True: a client may send into the half topics. False: brokers refuse that, as for other system topics.
+    #: True if a client may send into the half topics. False if brokers refuse that, as they do for other system topics.
     half_topic_is_writable: bool
-    #: Given-up halves are kept in DISCARD_TOPIC, and code 323 puts them back.
+    #: True if given-up halves are kept in DISCARD_TOPIC, and code 323 puts them back.
     keeps_discarded: bool
-    #: OP records name several halves each.
+    #: True if one OP record names several halves.
     batches_finished: bool
-    #: END after the immunity window is refused with code 604, unless it says that it follows a check.
+    #: True if END is refused with code 604 after the immunity window. An END that says that it follows a check is
+    #: accepted.
     rejects_late_end: bool
-    #: A committed copy keeps REAL_TOPIC and REAL_QID, so END is accepted on it, too.
+    #: True if a committed copy keeps REAL_TOPIC and REAL_QID. END on such a copy is accepted, too.
     copies_keep_real_topic: bool
-    #: Defaults, if the broker's configuration is unreadable. 0 without check-back.
+    #: Default for a broker whose configuration cannot be read. It is 0 without check-back.
     transaction_timeout_seconds: float
     transaction_check_interval_seconds: float
     transaction_check_maximum: int
 
-    # -- look-ups
-    #: True: UNIQ_KEY is indexed. False: only KEYS are.
+    # -- look-ups True if UNIQ_KEY is indexed. False if only KEYS are indexed.
     indexes_unique_key: bool
-    #: True: QUERY_MESSAGE finds a committed copy. False: only a scan of its queue does.
+    #: True if QUERY_MESSAGE finds a committed copy. False if only a scan of the queue finds it.
     indexes_committed: bool
-    #: True: an offset inside a record is answered like one without a record. False: with an IllegalArgumentException.
+    #: True if the broker answers for an offset inside a record as for an offset without a record. False if it answers
+    #: with an IllegalArgumentException.
     exact_record_lookup: bool
-    #: True: QUERY_CONSUME_QUEUE answers with the entries. False: its body was written before they were found.
+    #: True if QUERY_CONSUME_QUEUE answers with the entries. False if the broker writes the body before it finds the
+    #: entries.
     lists_queue_entries: bool
 
     # -- sending
     has_batch_send: bool
     max_message_bytes: int
-    #: Response code for a queue that the topic does not have.
+    #: The response code for a queue that the topic does not have.
     bad_queue_code: int
     #: Properties that the broker adds. stores_cluster: CLUSTER. stores_trace: MSG_REGION, TRACE_ON and a missing
     #: UNIQ_KEY.
     stores_cluster: bool
     stores_trace: bool
-    #: The property text has no trailing separator.
+    #: True if the property text has no trailing separator.
     trims_properties: bool
-    #: Ext fields in the reply to a send.
+    #: True if the reply to a send has these ext fields.
     replies_trace: bool
     replies_transaction_id: bool
 
     # -- consuming
     #: UPDATE_CONSUMER_OFFSET refuses unknown topics. QUERY_CONSUMER_OFFSET answers 22 if no offset is stored.
     checks_offset_topics: bool
-    #: UPDATE_CONSUMER_OFFSET refuses unknown groups.
+    #: True if UPDATE_CONSUMER_OFFSET refuses unknown groups.
     checks_offset_groups: bool
-    #: OFFSET_OVERFLOW_BADLY sends the consumer to offset 0.
+    #: True if OFFSET_OVERFLOW_BADLY sends the consumer to offset 0.
     overflow_starts_over: bool
-    #: A message in OFFSET_MOVED_EVENT reports a jump of offsets.
+    #: True if a message in OFFSET_MOVED_EVENT reports a jump of offsets.
     reports_moved_offsets: bool
-    #: CONSUMER_SEND_MSG_BACK fails without maxReconsumeTimes.
+    #: True if CONSUMER_SEND_MSG_BACK fails without maxReconsumeTimes.
     requires_max_reconsume_times: bool
     dead_letters_readable: bool
-    #: Groups may pop, and have a request mode per topic. With pop, their offset passes messages that were only handed
-    #: out.
+    #: True if groups may pop, and have a request mode per topic. With pop, the offset of a group passes messages that
+    #: were only handed out.
     has_pop: bool
     #: Ext fields in replies to heartbeats and to pulls.
     heartbeat_flags: bool
@@ -104,11 +108,11 @@ class BrokerFacts:
     # -- frames and routes
     answers_unknown_codes: bool
     knows_binary_headers: bool
-    #: True: a binary request is answered in binary. False: answers are JSON.
+    #: True if a binary request gets a binary answer. False if every answer is JSON.
     replies_in_kind: bool
-    #: "serializeTypeCurrentRPC" in JSON headers.
+    #: True if JSON headers have "serializeTypeCurrentRPC".
     names_serialization: bool
-    #: Routes are in standard JSON for clients that say they are 4.9.4 or newer.
+    #: True if routes are in standard JSON for clients that report 4.9.4 or newer.
     standard_json: bool
     names_cluster_in_routes: bool
     acting_master_in_routes: bool
@@ -117,7 +121,7 @@ class BrokerFacts:
 
 
 def family_of(version: int) -> BrokerFamily:
-    """Returns the family of a version ordinal. An ordinal one below a release is its snapshot build."""
+    """Returns the family of a version ordinal. A snapshot build has the ordinal one below that of its release."""
     if version < MQVersion.V3_4_9 - 1:
         return BrokerFamily.V3_2
     if version < MQVersion.V4_3_0 - 1:

@@ -1,7 +1,7 @@
 """Numbers and names of the remoting protocol, with the broker class that defines each set.
 
 A *half message* is a transactional message that consumers cannot see yet. END_TRANSACTION commits it or rolls it back.
-Each check-back may append another copy of it; END_TRANSACTION names the newest copy.
+Each check-back may append another copy of the half. END_TRANSACTION names the newest copy.
 """
 
 from __future__ import annotations
@@ -75,12 +75,13 @@ class RequestCode(IntEnum):
     SEND_REPLY_MESSAGE = 324
     SEND_REPLY_MESSAGE_V2 = 325
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
-    #: Topics in which a group has an offset.
+    #: Asks for the topics in which a group has an offset.
     QUERY_TOPICS_BY_CONSUMER = 343
-    #: The subscription of a group to a topic, from heartbeats or from requests of clients without heartbeats.
+    #: Asks for the subscription of a group to a topic. It comes from heartbeats, or from requests of clients without
+    #: heartbeats.
     QUERY_SUBSCRIPTION_BY_CONSUMER = 345
-    #: Sets how clients of a group must ask for messages of a topic: by PULL or by POP. 5.0 and newer, like the next
-    #: one.
+    #: Tells clients of a group to get messages of a topic by PULL or by POP. This code and the next code exist from 5.0
+    #: on.
     SET_MESSAGE_REQUEST_MODE = 401
     GET_ALL_MESSAGE_REQUEST_MODE = 402
 
@@ -124,13 +125,14 @@ class ResponseCode(IntEnum):
     POLLING_TIMEOUT = 210
     FLOW_CONTROL = 215
     NOT_LEADER_FOR_QUEUE = 501
-    #: END_TRANSACTION after its immunity window (5.1.1 and newer).
+    #: The answer to END_TRANSACTION after the immunity window (5.1.1 and newer).
     ILLEGAL_OPERATION = 604
     GO_AWAY = 1500
 
 
 class SystemFlag(IntFlag):
-    """org.apache.rocketmq.common.sysflag.MessageSysFlag. V6 bits from 4.6.0, compression type bits from 4.9.4."""
+    """org.apache.rocketmq.common.sysflag.MessageSysFlag. The V6 bits exist from 4.6.0 on, and the bits for the
+    compression type from 4.9.4 on."""
 
     COMPRESSED = 0x1
     MULTI_TAGS = 0x2
@@ -168,8 +170,8 @@ class Permission(IntFlag):
 
 
 class MQVersion(IntEnum):
-    """The ordinals of org.apache.rocketmq.common.MQVersion.Version that this client uses. A snapshot build reports one
-    less."""
+    """The ordinals of org.apache.rocketmq.common.MQVersion.Version that this client uses. A snapshot build reports the
+    ordinal of its release minus 1."""
 
     V3_2_6 = 79
     V3_4_9 = 121
@@ -196,10 +198,10 @@ class MQVersion(IntEnum):
 
     @classmethod
     def of_release(cls, release: str) -> int:
-        """Returns the ordinal of a release such as "5.3.3", also of one that is not named above.
+        """Returns the ordinal of a release such as "5.3.3". This class need not name the release.
 
-        From 4.0.0 on, a minor version has ten releases, each after its snapshot. An older release is looked up by its
-        name; KeyError if it has none.
+        From 4.0.0 on, each minor version has ten releases, and each release follows its snapshot. An older release is
+        looked up by its name. Raises KeyError if this class does not name an older release.
         """
         major, minor, patch = map(int, release.split("."))
         if major < 4:
@@ -207,45 +209,48 @@ class MQVersion(IntEnum):
         return cls.V4_0_0 + 20 * (10 * (major - 4) + minor) + 2 * patch
 
 
-#: Version that this client reports: high enough for routes in standard JSON, too low for GO_AWAY of a closing proxy.
+#: The version that this client reports. It is high enough for routes in standard JSON, and too low for GO_AWAY of a
+#: closing proxy.
 CLIENT_VERSION = int(MQVersion.V4_9_8)
 
-#: Halves of 4.3 and newer, all in queue 0 (TopicValidator).
+#: The topic for halves of 4.3 and newer. All of them are in queue 0 (TopicValidator).
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-#: Halves of a broker from 5.4 on with transRocksDBEnable and without transWriteOriginTransHalfEnable, in queue 0, too
-#: (TransactionalMessageBridge.parseHalfMessageInner).
+#: The topic for halves of a broker from 5.4 on, with transRocksDBEnable and without transWriteOriginTransHalfEnable.
+#: These halves are also in queue 0 (TransactionalMessageBridge.parseHalfMessageInner).
 ROCKSDB_HALF_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
-#: One record per END of such a half. Its property TRANS_OFFSET is the half's place in the log.
+#: The topic with one record for each END of a half in RocksDB. The record's property TRANS_OFFSET is the half's place
+#: in the log.
 ROCKSDB_OP_TOPIC = "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"
 HALF_TOPICS = frozenset({HALF_TOPIC, ROCKSDB_HALF_TOPIC})
-#: Halves that the broker gave up (4.5.2 and newer).
+#: The topic for halves that the broker gave up (4.5.2 and newer).
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-#: Consumer group whose offsets are the check service's progress.
+#: The consumer group whose offsets are the progress of the check service.
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"
-#: Topic from which an auto-created topic takes queues and permission.
+#: The topic from which an auto-created topic takes its number of queues and its permission.
 AUTO_CREATE_TOPIC = "TBW102"
-#: Messages with a delay level wait here, and so does every retry (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
+#: The topic in which messages with a delay level and all retries wait (TopicValidator.RMQ_SYS_SCHEDULE_TOPIC).
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-#: Messages with a delay level wait here in 5.x if the timer wheel handles them (TimerMessageStore.TIMER_TOPIC).
+#: The topic in which messages with a delay level wait in 5.x if the timer wheel handles them
+#: (TimerMessageStore.TIMER_TOPIC).
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
-#: Topic of this project's index probes (horizon.py): one queue on every master.
+#: The topic of this project's index probes (horizon.py). It has one queue on every master.
 PROBE_TOPIC = "RECONCILER_PROBE"
 
-#: brokerId of a master in a route (MixAll.MASTER_ID).
+#: The brokerId of a master in a route (MixAll.MASTER_ID).
 MASTER_ID = 0
 
 
 def retry_topic(group: str) -> str:
-    """Names the topic of a group's messages that will be delivered again (MixAll.getRetryTopic)."""
+    """Returns the name of the topic with a group's messages that will be delivered again (MixAll.getRetryTopic)."""
     return RETRY_TOPIC_PREFIX + group
 
 
 def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
-    """Names the topics of messages that a group popped in vain, from 5.0 on. The second one is used with
-    enableRetryTopicV2.
+    """Returns the names of the topics for messages that a group popped in vain, from 5.0 on. Brokers with
+    enableRetryTopicV2 use the second topic.
 
     KeyBuilder.buildPopRetryTopicV1 and buildPopRetryTopicV2.
     """
@@ -254,5 +259,5 @@ def pop_retry_topics(topic: str, group: str) -> tuple[str, str]:
 
 
 def dead_letter_topic(group: str) -> str:
-    """Names the topic of a group's given-up messages (MixAll.getDLQTopic)."""
+    """Returns the name of the topic with a group's given-up messages (MixAll.getDLQTopic)."""
     return DEAD_LETTER_TOPIC_PREFIX + group

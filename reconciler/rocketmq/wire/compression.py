@@ -1,8 +1,9 @@
-"""Bodies as producers compress them. Brokers store them unchanged (org.apache.rocketmq.common.compression).
+"""Compressed bodies of messages. Producers compress a body, and brokers store it unchanged
+(org.apache.rocketmq.common.compression).
 
-zlib is a plain zlib stream, zstd a zstd frame, lz4 the LZ4 frame format. zstd and lz4 need the packages `zstandard` and
-`lz4` (the extra `compression`), which are loaded when a body needs them. Without the package a look-up is UNKNOWN, and
-a consumer hands the message back.
+A body is a plain zlib stream, a zstd frame, or an LZ4 frame. zstd and lz4 need the packages `zstandard` and `lz4` (the
+extra `compression`), which are loaded when a body needs them. Without the package, a look-up of such a message is
+UNKNOWN, and a consumer hands the message back.
 """
 
 from __future__ import annotations
@@ -16,20 +17,23 @@ from reconciler.rocketmq.wire.codes import SystemFlag
 
 logger = logging.getLogger(__name__)
 
-#: Modules that bodies may need -> the compression's name.
+#: Module that a body may need -> name of the compression.
 OPTIONAL_MODULES = {"zstandard": "zstd", "lz4": "lz4"}
 
-#: Limit of an uncompressed body: 16 times the largest message that a broker takes by default (maxMessageSize, 4 MiB).
+#: Largest uncompressed body. It is 16 times the largest message that a broker takes by default (maxMessageSize, 4 MiB).
 MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
 
-#: Largest accepted ratio. Text of one repeated byte reaches about 1 030 with zlib, and more with zstd.
+#: Largest accepted ratio of the uncompressed size to the compressed size. A text of one repeated byte reaches about 1
+#: 030 with zlib, and more with zstd.
 MAXIMUM_RATIO = 1_100
-#: Below this size the ratio proves nothing, because any producer may send as much (maxMessageSize, 4 MiB by default).
+#: Below this uncompressed size the ratio is not checked, because any producer may send as much (maxMessageSize, 4 MiB
+#: by default).
 _RATIO_FREE_BYTES = 4 * 1024 * 1024
-#: The zstd package limits only its input. A block of 128 KiB takes 4 bytes, so one step gives at most 16 MiB.
+#: Bytes that one step of zstd reads, because the package limits only its input. A block of 128 KiB takes 4 bytes, so
+#: one step gives at most 16 MiB.
 _ZSTD_STEP_BYTES = 512
 
-#: The level of Java producers up to 4.9.3, and the default since then (zipCompressLevel).
+#: The level of Java producers up to 4.9.3, which is also the later default (zipCompressLevel).
 ZLIB_LEVEL = 5
 
 
@@ -103,7 +107,8 @@ def _missing(module: str) -> MissingDependency:
 
 @cache
 def _log_once(text: str) -> None:
-    """Logs once per process, because every look-up, pull and check-back of such messages comes here."""
+    """Logs a text once per process, because every look-up, pull and check-back of such a message calls this
+    function."""
     logger.error("package_missing: %s, in every process that reads such messages", text)
 
 

@@ -1,4 +1,4 @@
-"""One remoting command and its bytes (RemotingCommand, RocketMQSerializable, NettyDecoder).
+"""A remoting command, and its bytes as a frame (RemotingCommand, RocketMQSerializable, NettyDecoder).
 
 A frame is: u32 length of the rest, u8 header form (0 JSON, 1 binary), u24 header length, header, body. A reply may have
 another form than its request, so every frame is read by its own form byte. Requests are written in JSON, because 3.2.6
@@ -16,7 +16,7 @@ from enum import IntEnum
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.codes import CLIENT_VERSION
 
-#: com.rocketmq.remoting.frameMaxLength: default limit of NettyDecoder.
+#: Largest frame that NettyDecoder takes by default (com.rocketmq.remoting.frameMaxLength).
 MAXIMUM_FRAME_BYTES = 16 * 1024 * 1024
 
 FLAG_RESPONSE = 1
@@ -28,7 +28,7 @@ _BINARY_HEAD = struct.Struct(">hBhiii")  # code, language, version, opaque, flag
 _LENGTH = struct.Struct(">i")
 _NAME_LENGTH = struct.Struct(">h")
 
-#: org.apache.rocketmq.remoting.protocol.LanguageCode, by number.
+#: Names of org.apache.rocketmq.remoting.protocol.LanguageCode, in the order of their numbers.
 _LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
     "NODE_JS",
@@ -48,13 +48,14 @@ class Serialization(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A request or a response. `fields` are the extFields: all values are text, booleans are "true" and "false"."""
+    """A request or a response. `fields` are the extFields, whose values are all text. Booleans are "true" and
+    "false"."""
 
     code: int
     opaque: int = 0
     flag: int = 0
     language: str = "PYTHON"
-    #: MQVersion ordinal of the sender.
+    #: Version of the sender, as its ordinal in MQVersion.
     version: int = CLIENT_VERSION
     remark: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +64,7 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """True if it answers a request."""
+        """True if this command answers a request."""
         return bool(self.flag & FLAG_RESPONSE)
 
     @property
@@ -96,15 +97,16 @@ def reply_to(
     )
 
 
-# ASCII only, because 3.2.6 reads text in the platform's character set.
+# Headers are written in ASCII only, because 3.2.6 reads text in the platform's character set.
 _encode_json = json.JSONEncoder(ensure_ascii=True, check_circular=False).encode
 _decode_json = json.JSONDecoder().decode
 
 
 def encode_frame(command: Command, *, opaque: int | None = None, flag: int | None = None) -> bytes:
-    """Encodes the whole frame with its length word. Raises ProtocolViolation if it is larger than a peer would take.
+    """Encodes the whole frame with its length word. Raises ProtocolViolation if the frame is larger than a peer would
+    take.
 
-    `opaque` and `flag` replace the command's own, which costs less than a copy of the command.
+    `opaque` and `flag` replace the values of the command. This costs less than a copy of the command.
     """
     opaque = command.opaque if opaque is None else opaque
     flag = command.flag if flag is None else flag
@@ -134,7 +136,7 @@ def decode_frame(frame: bytes | memoryview) -> Command:
 
 
 class FrameReader:
-    """Cuts a byte stream into commands. One reader belongs to one connection's reading thread."""
+    """Cuts a byte stream into commands. Each connection has one FrameReader, which only its reading thread uses."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
@@ -142,14 +144,14 @@ class FrameReader:
 
     @property
     def is_in_frame(self) -> bool:
-        """True if only a part of a frame has come."""
+        """True if only a part of a frame has arrived."""
         return bool(self._waiting)
 
     def feed(self, data: bytes) -> list[Command]:
-        """Returns the commands that are complete now. Raises ProtocolViolation for a bad length, before it waits for
-        the bytes.
+        """Adds bytes and returns the commands that are complete now. Raises ProtocolViolation for a bad length as soon
+        as the length word has arrived.
 
-        After an error the rest of the stream has no meaning: close the connection.
+        After an error, close the connection, because the rest of the stream has no meaning.
         """
         waiting = self._waiting
         if waiting:

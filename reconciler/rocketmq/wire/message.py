@@ -1,4 +1,4 @@
-"""A message to be sent. It is checked when it is made, so that a message which a broker would refuse or spoil never
+"""A message to be sent. The constructor checks the message. So a message that a broker would refuse or spoil never
 leaves the process."""
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.properties import NAME_END, SYSTEM_PROPERTIES, VALUE_END
 
-#: Characters and length that every version takes (Validators.checkTopic).
+#: A name with the characters and the length that every version takes (Validators.checkTopic).
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
-#: maxMessageSize of brokers and clients by default.
+#: Largest body that brokers and clients take by default (maxMessageSize).
 MAXIMUM_BODY_BYTES = 4 * 1024 * 1024
-#: The rest is room for the properties that client and broker add.
+#: Most bytes of the service's own properties. The remaining 2 048 bytes are for properties that client and broker add.
 MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
-#: messageDelayLevel of brokers by default: 1s 5s 10s 30s 1m ... 2h.
+#: Number of delay levels that brokers have by default (messageDelayLevel: 1s 5s 10s 30s 1m ... 2h).
 MAXIMUM_DELAY_LEVEL = 18
 
-#: UNIQ_KEY of any client, with any meaning: 32 digits of most clients (Go: some in lower case), 34 of gRPC clients
-#: (MessageIdCodec), 56 of Java on IPv6.
+#: A UNIQ_KEY of any client. Most clients write 32 digits (Go: some in lower case). gRPC clients write 34 digits
+#: (MessageIdCodec), and Java on IPv6 writes 56.
 _UNIQUE_KEY = re.compile(r"[0-9A-Za-z_-]{16,64}", re.ASCII)
 
 
@@ -28,23 +28,23 @@ _UNIQUE_KEY = re.compile(r"[0-9A-Za-z_-]{16,64}", re.ASCII)
 class Message:
     """A message on its way to a broker. Raises InvalidValue for contents that no broker would keep.
 
-    An empty body is refused, as by Java's Validators, because Java consumers would get null.
+    An empty body is refused, because Java consumers would get null. Java's Validators also refuse it.
     """
 
     topic: str
-    #: Not compressed; the sender may compress it.
+    #: The uncompressed body. The sender may compress it.
     body: bytes
-    #: TAGS: one tag, by which consumers filter.
+    #: One tag, by which consumers filter (property TAGS).
     tags: str | None = None
-    #: KEYS: words by which look-ups find the message.
+    #: Words by which look-ups find the message (property KEYS).
     keys: tuple[str, ...] = ()
     #: The service's own properties.
     properties: Mapping[str, str] = field(default_factory=dict)
-    #: The service's own number, 32 bits.
+    #: A number of 32 bits for the service's own use.
     flag: int = 0
-    #: UNIQ_KEY; None: the sender makes one.
+    #: The unique key (property UNIQ_KEY). With None, the sender makes a key.
     unique_key: str | None = None
-    #: 1 to 18; None: without delay.
+    #: The delay level, from 1 to 18. None means no delay.
     delay_level: int | None = None
 
     def __post_init__(self) -> None:
@@ -83,7 +83,7 @@ class Message:
             raise InvalidValue("properties", f"{size} bytes", f"at most {MAXIMUM_OWN_PROPERTIES_BYTES} bytes together")
 
     def wire_properties(self, unique_key: str) -> dict[str, str]:
-        """Returns all properties as sent, UNIQ_KEY first."""
+        """Returns all properties that are sent. UNIQ_KEY is the first."""
         wired = {"UNIQ_KEY": unique_key}
         if self.keys:
             wired["KEYS"] = " ".join(self.keys)
@@ -115,5 +115,5 @@ def _check_text(what: str, text: object, *, of: str | None = None) -> None:
 
 
 def _named(what: str, of: str | None) -> str:
-    # Spelt out only for a refusal, because every message passes here.
+    # The name is built only for a refusal, because this function checks every message.
     return what if of is None else f"{what}[{of!r}]"

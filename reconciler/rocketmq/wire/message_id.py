@@ -1,6 +1,8 @@
-"""Offset message ids: store host and commit-log offset as hex (MessageDecoder.createMessageId, decodeMessageId).
+"""Offset message ids, which are the store host and the commit-log offset in hex (MessageDecoder.createMessageId,
+decodeMessageId).
 
-32 digits for IPv4, 56 for IPv6. A unique key may look the same: never decode one to find an address to connect to.
+An id has 32 digits for IPv4, and 56 for IPv6. A unique key may look like an id, so never connect to an address that was
+decoded from a unique key.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ _V6 = struct.Struct(">16siq")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetMessageId:
-    """The place of a stored record. `host` is the broker's brokerIP1, which the client may be unable to reach."""
+    """The place of a stored record. `host` is the broker's brokerIP1. The client may be unable to reach this
+    address."""
 
     host: str
     port: int
@@ -25,7 +28,7 @@ class OffsetMessageId:
 
 
 def encode_offset_message_id(host: str, port: int, commit_log_offset: int) -> str:
-    """Encodes in upper-case hex. Raises MalformedInput if the host is no IP address."""
+    """Encodes an id in upper-case hex. Raises MalformedInput if the host is no IP address."""
     try:
         if ":" in host:
             return _V6.pack(socket.inet_pton(socket.AF_INET6, host), port, commit_log_offset).hex().upper()
@@ -35,7 +38,7 @@ def encode_offset_message_id(host: str, port: int, commit_log_offset: int) -> st
 
 
 def decode_offset_message_id(text: str) -> OffsetMessageId:
-    """Decodes an id. Raises MalformedInput for anything else, also for an impossible port or offset."""
+    """Decodes an id. Raises MalformedInput for any other text, and for an impossible port or offset."""
     try:
         data = bytes.fromhex(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The property text of a message: name \\x01 value \\x02, repeated (MessageDecoder.messageProperties2String)."""
+"""The property text of a message. Each property is name \\x01 value \\x02 (MessageDecoder.messageProperties2String)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reconciler.errors import MalformedInput
 NAME_END = "\x01"
 VALUE_END = "\x02"
 
-#: The length is stored as a signed 16-bit number.
+#: Most bytes of a property text, because its length is stored as a signed 16-bit number.
 MAXIMUM_PROPERTIES_BYTES = 32_767
 
 #: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.5.0). Names that a caller may set are left
@@ -48,14 +48,14 @@ def encode_properties(properties: Mapping[str, str]) -> str:
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """Decodes names and values. Like the Java parser, it drops entries without name or value, and keeps the last of a
-    name."""
+    """Decodes names and values. Like the Java parser, drops entries without name or value, and keeps the last entry of
+    a name."""
     entries = [entry.partition(NAME_END) for entry in text.split(VALUE_END)]
     return {name: value for name, _, value in entries if value and name}
 
 
 def whole_number(text: str, *, maximum: int = LONG_MAX) -> int | None:
-    """Reads a number of 1 to 18 ASCII digits up to the maximum. None for anything else.
+    """Reads a number of 1 to 18 ASCII digits up to the maximum. Returns None for any other text.
 
     The number of digits is limited, because a stranger's message may carry thousands, and Python raises ValueError
     above 4 300.
@@ -67,10 +67,10 @@ def whole_number(text: str, *, maximum: int = LONG_MAX) -> int | None:
 
 
 class StoredProperties(Mapping[str, str]):
-    """Properties of a stored record, decoded at their first use. `raw` has the bytes as stored.
+    """Properties of a stored record, decoded at their first use. `raw` has the stored bytes.
 
-    Bytes that are no UTF-8 become U+FFFD (3.2.6 writes the platform's character set). Immutable, so threads may share
-    it: two threads that read it first at once only decode it twice.
+    Bytes that are no UTF-8 become U+FFFD, because 3.2.6 writes the platform's character set. The value is immutable, so
+    threads may share it. If two threads use it first at once, each of them decodes the properties.
     """
 
     __slots__ = ("_parsed", "raw")

@@ -1,4 +1,4 @@
-"""A message for a listener."""
+"""Messages that listeners of consumers get."""
 
 from __future__ import annotations
 
@@ -11,42 +11,43 @@ from reconciler.rocketmq.wire.record import MessageRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """One message, uncompressed, under the topic to which it was sent."""
+    """One message with its uncompressed body. Its topic is the one to which the producer sent it."""
 
-    #: The business topic, also for a retry from %RETRY%<group> (property RETRY_TOPIC).
+    #: The business topic. For a retry from %RETRY%<group>, the property RETRY_TOPIC names it.
     topic: str
-    #: Topic of the queue from which it was pulled.
+    #: Topic of the queue from which the message was pulled.
     stored_topic: str
-    #: Property UNIQ_KEY; empty if the producer sent none (foreign clients).
+    #: The unique key (property UNIQ_KEY). It is empty if a foreign client sent none.
     unique_key: str
-    #: Address and commit-log offset, as brokers spell them. It names the record, not the message.
+    #: Address and commit-log offset of the record, as brokers spell them. This id names the record, not the message.
     offset_message_id: str
-    #: As stored, maybe compressed, in a check-back whose body is unreadable here (CheckRequest.body_error).
+    #: The uncompressed body. In a check-back whose body is unreadable here (CheckRequest.body_error), it is the stored
+    #: body.
     body: bytes
-    #: Property TAGS.
+    #: The tag of the message (property TAGS).
     tags: str | None
-    #: Property KEYS, separated by spaces.
+    #: The keys of the message, separated by spaces (property KEYS).
     keys: str | None
     properties: Mapping[str, str]
-    #: How often it came back; 0 at the first delivery.
+    #: Number of times that the message came back. It is 0 at the first delivery.
     reconsume_times: int
     broker_name: str
     queue_id: int
     queue_offset: int
     commit_log_offset: int
-    #: Commit-log offset of its half; 0 for ordinary messages.
+    #: Commit-log offset of the message's half. It is 0 for ordinary messages.
     prepared_transaction_offset: int
     born_timestamp_ms: int
     store_timestamp_ms: int
-    #: The service's own number.
+    #: A number for the service's own use.
     flag: int
-    #: Size in memory with the uncompressed body, for flow control.
+    #: Size in memory with the uncompressed body. Flow control counts this size.
     size_bytes: int
 
 
 def received(record: MessageRecord) -> ReceivedMessage:
-    """Makes the message of a stored record. Raises ProtocolViolation (damaged body) or MissingDependency (its
-    compression).
+    """Makes the message of a stored record. Raises ProtocolViolation if the body is damaged. Raises MissingDependency
+    if its compression needs a package that is not installed.
 
     A retry gets its first topic (property RETRY_TOPIC, MixAll.RETRY_GROUP_TOPIC_PREFIX).
     """

@@ -1,6 +1,8 @@
-"""A message as brokers store it and return it for pulls and look-ups (CommitLog append callback, MessageDecoder).
+"""The record of a message, which brokers store and return for pulls and look-ups (CommitLog append callback,
+MessageDecoder).
 
-The layout is the same from 3.2.6 to 5.x. 4.6.0 added IPv6 hosts, 5.1.0 a second form with topics over 127 bytes.
+The layout is the same from 3.2.6 to 5.x. Version 4.6.0 added IPv6 hosts. Version 5.1.0 added a second form for topics
+over 127 bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from reconciler.rocketmq.wire.compression import MAXIMUM_BODY_BYTES, decompress
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import StoredProperties
 
-#: MessageDecoder.MESSAGE_MAGIC_CODE and _V2. A file's blank filler has 0xCBD43194 and is never returned.
+#: The magic of both forms (MessageDecoder.MESSAGE_MAGIC_CODE and MESSAGE_MAGIC_CODE_V2). A file's blank filler has
+#: 0xCBD43194 and is never returned.
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
-#: In V1 Java reads the topic's length byte as signed.
+#: Longest topic in the first form, because Java reads its length byte as signed.
 MAXIMUM_V1_TOPIC_BYTES = 127
 
 # Plain numbers, because an operation on an enum's member costs more than decoding a record.
@@ -66,7 +69,7 @@ _PROPERTIES_LENGTH = struct.Struct(">h")
 
 
 class TransactionType(StrEnum):
-    """Transaction bits of a stored record (MessageSysFlag.getTransactionValue)."""
+    """The transaction bits of a stored record (MessageSysFlag.getTransactionValue)."""
 
     NONE = "none"
     PREPARED = "prepared"
@@ -83,11 +86,11 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRecord:
-    """One stored message. `body` is as stored, maybe compressed; consumers need `plain_body()`."""
+    """One stored message. `body` is the stored body, which may be compressed. Consumers need `plain_body()`."""
 
     topic: str
     queue_id: int
-    #: The service's own number.
+    #: A number for the service's own use.
     flag: int
     queue_offset: int
     physical_offset: int
@@ -98,47 +101,49 @@ class MessageRecord:
     store_timestamp_ms: int
     store_host: tuple[str, int]
     reconsume_times: int
-    #: Of a committed copy: commit-log offset of its half.
+    #: For a committed copy, the commit-log offset of its half.
     prepared_transaction_offset: int
     body: bytes
     properties: Mapping[str, str]
-    #: CRC-32 of the stored body without its highest bit. 0: not checked (old broker settings).
+    #: CRC-32 of the stored body, without the highest bit. A value of 0 is not checked, because old broker settings
+    #: write none.
     body_crc: int
-    #: The broker that returned the record; not part of the stored bytes.
+    #: The broker that returned the record. The stored bytes do not name it.
     broker_name: str = ""
 
     @property
     def unique_key(self) -> str:
-        """Property UNIQ_KEY; empty if the producer sent none."""
+        """The unique key (property UNIQ_KEY). It is empty if the producer sent none."""
         return self.properties.get("UNIQ_KEY", "")
 
     @property
     def tags(self) -> str | None:
-        """Property TAGS."""
+        """The tag of the message (property TAGS)."""
         return self.properties.get("TAGS")
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Parts of property KEYS."""
+        """The keys of the message, which are the words of the property KEYS."""
         return tuple(self.properties.get("KEYS", "").split())
 
     @property
     def transaction_type(self) -> TransactionType:
-        """Transaction bits. A half of 4.3 and newer has none, because it is an ordinary message of the half topic."""
+        """The transaction bits. A half of 4.3 and newer has no such bits, because it is an ordinary message of the half
+        topic."""
         return _TYPES.get(self.system_flag & _TRANSACTION_MASK, TransactionType.NONE)
 
     @property
     def offset_message_id(self) -> str:
-        """Store host and physical offset in hex."""
+        """The offset message id, which is the store host and the physical offset in hex."""
         return encode_offset_message_id(*self.store_host, self.physical_offset)
 
     @property
     def size_bytes(self) -> int:
-        """Size of the message in a cache: body and properties."""
+        """Size of the message in a cache, counted as the bytes of body and properties."""
         return len(self.body) + len(getattr(self.properties, "raw", b"")) + 91
 
     def plain_body(self, maximum_bytes: int = MAXIMUM_BODY_BYTES) -> bytes:
-        """Returns the uncompressed body. Raises ProtocolViolation if it is damaged or grows beyond the limit."""
+        """Returns the uncompressed body. Raises ProtocolViolation if the body is damaged or grows beyond the limit."""
         body = self.body
         if self.body_crc and zlib.crc32(body) & 0x7FFFFFFF != self.body_crc:
             raise ProtocolViolation(f"body of {self.topic} at {self.physical_offset} does not match its CRC")
@@ -149,8 +154,8 @@ class MessageRecord:
         return body
 
 
-# Filling the slots of a frozen value directly takes a third of the time of its __init__, which would be half of
-# decoding a message. A test compares the order with the fields.
+# The slots of a record are filled directly, which takes a third of the time of __init__. A call of __init__ would take
+# half of the time that decoding a message needs. A test compares the order of the slots with the fields.
 _new_record = object.__new__
 (
     _set_topic,
@@ -187,9 +192,10 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Mess
 
 
 class RecordHead(NamedTuple):
-    """The part of a record that a read of very many records needs: without body and hosts, properties as stored.
+    """The part of a record that a read of very many records needs. It has neither body nor hosts, and its properties
+    are the stored bytes.
 
-    A tuple, because the constructor of a frozen dataclass takes five times as long.
+    This class is a tuple, because the constructor of a frozen dataclass takes five times as long.
     """
 
     queue_offset: int
@@ -201,7 +207,8 @@ class RecordHead(NamedTuple):
 
 
 def decode_heads(data: bytes) -> list[RecordHead]:
-    """Does what decode_records does, in a third of the time. Raises ProtocolViolation for bad bytes."""
+    """Decodes the heads of all records of a reply's body. This takes a third of the time of decode_records. Raises
+    ProtocolViolation for bad bytes."""
     heads: list[RecordHead] = []
     at, end = 0, len(data)
     try:

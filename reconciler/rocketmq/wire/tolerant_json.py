@@ -1,4 +1,5 @@
-"""JSON as fastjson writes it: integer keys without quotes, and objects as keys (offsetTable of 202 and 208).
+"""Parses the JSON that fastjson writes. It may have integer keys without quotes, and objects as keys (offsetTable of
+202 and 208).
 
 Name servers before 4.9.4 answer routes in this dialect. Cluster information and statistics use it in every version. An
 object that is a key becomes a tuple of its (name, value) pairs, sorted by name.
@@ -15,7 +16,8 @@ from reconciler.errors import ProtocolViolation
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[JsonKey, JsonValue] | None"
 JsonKey: TypeAlias = "str | int | tuple[tuple[str, object], ...]"
 
-#: Deeper than any reply of a broker. The limit keeps a hostile peer from exhausting the stack.
+#: Deepest nesting that is parsed, which is more than any reply of a broker has. The limit keeps a hostile peer from
+#: exhausting the stack.
 MAXIMUM_DEPTH = 32
 
 _read_text = json.JSONDecoder(strict=False).raw_decode
@@ -38,7 +40,8 @@ def parse_tolerant_json(data: bytes) -> JsonValue:
 
 
 def parse_object(data: bytes) -> dict[JsonKey, JsonValue]:
-    """Parses the object in a reply's body. Raises ProtocolViolation for any other value, or no JSON."""
+    """Parses the object in a reply's body. Raises ProtocolViolation for any other value, and for a body that is no
+    JSON."""
     parsed = parse_tolerant_json(data)
     if not isinstance(parsed, dict):
         raise ProtocolViolation("a JSON body is no object")
@@ -46,7 +49,7 @@ def parse_object(data: bytes) -> dict[JsonKey, JsonValue]:
 
 
 class _Parser:
-    """Recursive descent with a limited depth. Used once."""
+    """A recursive-descent parser with a limited depth. One object parses one text."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,9 +1,9 @@
 """Makes unique keys in the classic layout of 32 digits (MessageClientIDSetter, 4.0.0).
 
-IPv4 (4 bytes), process id (2), salt (4; Java: hash of the class loader), milliseconds since the month began in local
-time (4), counter (2). Java relies on the counter alone when a clock steps back, and repeats keys after a month. Here
-time never goes back under one salt. A new salt is drawn at fork, at the beginning of every month, and when the clock
-steps back far.
+A key has five parts: IPv4 address (4 bytes), process id (2), salt (4), milliseconds since the month began in local time
+(4), and counter (2). Java's salt is the hash of the class loader. When a clock steps back, Java relies on the counter
+alone, and it repeats keys after a month. In this class, time never goes back under one salt. A new salt is drawn after
+a fork, at the beginning of every month, and when the clock steps back far.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.clock import Clock
 
 _LAYOUT = struct.Struct(">4sHIIH")
 _COUNTS_PER_MS = 0x1_0000
-#: A clock that steps back by more than this is followed, and a new salt keeps the keys unique.
+#: Smallest step back of the clock that keys follow. After such a step, a new salt keeps the keys unique.
 _BELIEVED_STEP_MS = 1_000
 _MAXIMUM_SINCE_MONTH_MS = 0xFFFF_FFFF
 
@@ -28,7 +28,8 @@ _generators: weakref.WeakSet[UniqueKeyGenerator] = weakref.WeakSet()
 
 
 class UniqueKeyGenerator:
-    """Shared by all producers of a process. A lock protects it, and the child renews it after fork."""
+    """Makes keys for all producers of a process. A lock protects this object. After a fork, the child draws a new
+    salt."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -40,7 +41,7 @@ class UniqueKeyGenerator:
         _generators.add(self)
 
     def next_key(self) -> str:
-        """Makes a key that no other call, thread, process or month gets."""
+        """Makes a key that no other call, thread or process gets, in any month."""
         with self._lock:
             now_ms = self._clock.now_ms()
             if now_ms > self._last_ms:
@@ -74,8 +75,8 @@ class UniqueKeyGenerator:
 
 
 def _month_around(now_ms: int) -> tuple[int, int]:
-    """Returns the beginnings of the local month and of the next one, because readers count from their own month's
-    beginning."""
+    """Returns the beginnings of the local month and of the next month. Readers of a key count from the beginning of
+    their own month."""
     local = time.localtime(now_ms / 1000)
     begin = time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1))
     following = time.mktime((local.tm_year, local.tm_mon + 1, 1, 0, 0, 0, 0, 0, -1))
