@@ -1,8 +1,8 @@
 """Users of the embedded broker, their rights, and refusals in the words of real brokers.
 
-With users, every request to the broker must be signed. Requests to its name server need no signature, as on real ones.
-Families 4.4 and 4.9 speak ACL 1.0 (PlainPermissionManager of 4.9.7). Family 5.x speaks authentication and authorization
-(rocketmq-auth of 5.3.3).
+If the broker has users, every request to the broker must be signed. Requests to the name server need no signature, as
+on a real name server. Families 4.4 and 4.9 speak ACL 1.0 (PlainPermissionManager of 4.9.7). Family 5.x speaks
+authentication and authorization (rocketmq-auth of 5.3.3).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """One right: an action on a topic, a group or the cluster. A name that ends in * covers all names with this
-    beginning."""
+    """One right, which is an action on a topic, a group or the cluster. A name that ends in * covers all names with
+    this beginning."""
 
     action: Action
     resource: Resource
@@ -61,7 +61,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUser:
-    """A user. `is_admin`: admin of ACL 1.0, from 5.3 on a user of type Super; needs no rights."""
+    """A user of the broker. With `is_admin`, the user needs no rights. Such a user is an admin of ACL 1.0, or a user of
+    type Super from 5.3 on."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -70,7 +71,7 @@ class BrokerUser:
 
 
 class AccessControl:
-    """Decides who may do what. Used by the broker's loop only."""
+    """Decides which requests a user may send. Only the broker's loop uses this class."""
 
     def __init__(self, users: Iterable[BrokerUser], family: Family, *, cluster: str) -> None:
         """Raises InvalidValue for an unreadable right, a user listed twice, or a family without access control."""
@@ -146,8 +147,8 @@ class _KnownUser:
 
 
 def read_users(path: Path) -> tuple[BrokerUser, ...]:
-    """Reads the users of a TOML file: [[users]] with access_key, secret_key, rights and admin. Raises
-    ConfigurationError."""
+    """Reads the users of a TOML file. Each [[users]] has access_key, secret_key, rights and admin. Raises
+    ConfigurationError if the file cannot be used."""
     try:
         listed = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
     except (OSError, ValueError) as error:

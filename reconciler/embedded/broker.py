@@ -1,7 +1,7 @@
-"""The broker: its parts, its request loop and its periodic work, all in one asyncio loop.
+"""The broker, with its parts, its request loop and its periodic work. All of them run in one asyncio loop.
 
-``commit`` keeps the order within a turn of the loop: handle requests, write the log, wake waiting pulls, write answers.
-So kill -9 takes back nothing that was answered or delivered.
+``commit`` keeps the order of the steps in a turn of the loop: handle requests, write the log, wake waiting pulls, write
+answers. So kill -9 loses nothing that was answered or delivered.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _RETIRED_A_TICK = 500
 
 
 class Broker:
-    """One broker and name server (``is_broker=False``: a name server only)."""
+    """One broker and name server. With ``is_broker=False``, it is only a name server."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Broker:
 
     # -- life --------------------------------------------------------------------------------------
     def start(self, host: str, port: int) -> None:
-        """Begins to work under this address. Called in the loop after the ports are bound."""
+        """Begins to work under this address. Call it in the loop, after the ports are bound."""
         services = self.services
         services.host, services.port = host, port
         services.store.store_host = packed_host(host, port)
@@ -131,7 +131,7 @@ class Broker:
             self._spawn(self._check())
 
     async def stop(self) -> None:
-        """Stops the periodic work, closes connections and the log."""
+        """Stops the periodic work, then closes the connections and the log."""
         self._stopped = True
         for task in self._tasks:
             task.cancel()
@@ -269,7 +269,8 @@ class Broker:
             await self.services.checks.run_round()
 
     async def pass_time(self) -> None:
-        """Does the work that a moved clock has made due: writes ends, delivers delayed messages, checks halves."""
+        """Does the work that is due after a clock was moved. Writes ends, delivers delayed messages, and checks
+        halves."""
         self.services.transactions.write_finished_batch()
         self._delay.deliver_due()
         self.commit()
@@ -313,7 +314,7 @@ class Broker:
             self._wake_delay.clear()
             pause = self._delay.deliver_due()
             self.commit()
-            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the event.
+            # This does not use wait_for, which loses a cancellation in Python 3.11 if the event comes at the same time.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.001)):
                     await self._wake_delay.wait()

@@ -1,4 +1,4 @@
-"""TCP connections of clients: frames in, frames out. Used by the broker's loop only."""
+"""TCP connections of clients, which carry frames in both directions. Only the broker's loop uses this module."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JSON_NAMES = ',"serializeTypeCurrentRPC":"JSON"'
 
 
 class Channels:
-    """The open connections of one broker, and those with answers to write at the end of the turn."""
+    """The open connections of one broker. It knows which of them have answers to write at the end of the turn."""
 
     def __init__(
         self,
@@ -46,26 +46,26 @@ class Channels:
         self._with_output: list[Channel] = []
 
     def add(self, channel: Channel) -> None:
-        """Notes a connected client."""
+        """Adds the connection of a client."""
         self._open.add(channel)
 
     def discard(self, channel: Channel) -> None:
-        """Notes a lost client."""
+        """Removes the connection of a lost client."""
         self._open.discard(channel)
         self.on_lost(channel)
 
     def has_output(self, channel: Channel) -> None:
-        """Notes a channel whose answers ``write_out`` must write."""
+        """Records a channel whose answers ``write_out`` must write."""
         self._with_output.append(channel)
 
     def write_out(self) -> None:
-        """Writes every answer. Called once the log has everything that was answered."""
+        """Writes every answer. Call it after everything that the answers confirm is in the log."""
         ready, self._with_output = self._with_output, []
         for channel in ready:
             channel.write_out()
 
     def drop_output(self) -> None:
-        """Closes channels with unwritten answers, because the log may lack what they answer."""
+        """Closes channels with unwritten answers, because the log may lack what these answers confirm."""
         for channel in self._with_output:
             channel.close()
 
@@ -76,7 +76,8 @@ class Channels:
 
 
 class Channel(asyncio.Protocol):
-    """One connection. It collects answers, and writes them together after the log (Broker.commit)."""
+    """One connection of a client. It collects answers, and writes them together after the log was written
+    (Broker.commit)."""
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -94,7 +95,7 @@ class Channel(asyncio.Protocol):
 
     # -- asyncio.Protocol --------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Notes the address of a connected client."""
+        """Records the address of a connected client."""
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("a stream transport is needed")
         self._transport = transport
@@ -152,18 +153,19 @@ class Channel(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def is_writable(self) -> bool:
-        """Does what Netty's Channel.isWritable does."""
+        """True if the client takes more answers, like Channel.isWritable of Netty."""
         return self.is_open and not self._congested
 
     def close(self) -> None:
-        """Closes at once, and drops unwritten answers."""
+        """Closes the connection at once, and drops unwritten answers."""
         self._out.clear()
         self._out_bytes = 0
         if self._transport is not None:
             self._transport.abort()
 
     def reply(self, request: Command, reply: Reply | None) -> None:
-        """Answers a two-way request. Sends nothing for None, one-way requests and lost replies."""
+        """Answers a two-way request. Sends nothing if the reply is None, if the request is one-way, or if a fault loses
+        the reply."""
         if reply is None or request.is_oneway or self._channels.faults.loses_reply(request.code):
             return
         family = self._channels.family
@@ -201,7 +203,7 @@ class Channel(asyncio.Protocol):
         body: bytes = b"",
         on_answer: Callable[[Command], None] | None = None,
     ) -> None:
-        """Sends a request of the broker to this client, one-way unless an answer is wanted."""
+        """Sends a request of the broker to this client. Without `on_answer`, the request is one-way."""
         self._opaque += 1
         flag = FLAG_ONEWAY
         if on_answer is not None:
@@ -244,7 +246,7 @@ class Channel(asyncio.Protocol):
             self._transport.write(data)
 
 
-# json.dumps would make an encoder for every call with separators.
+# The encoder is made once. A call of json.dumps with separators would make an encoder each time.
 _compact_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -259,7 +261,7 @@ def _json_frame(
     *,
     names_serialization: bool,
 ) -> bytes:
-    """Makes a frame in the order and form of brokers (null members are left out)."""
+    """Makes a frame whose header has the order and form of brokers. Members that are null are left out."""
     extras = f',"extFields":{_compact_json(dict(fields))}' if fields else ""
     text = f',"remark":{json.dumps(remark)}' if remark is not None else ""
     header = (

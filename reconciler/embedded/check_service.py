@@ -1,7 +1,7 @@
 """The broker's check-back rounds (TransactionalMessageServiceImpl.check of 4.3 to 5.3).
 
-Each round copies an open half to the end of the half queue and asks one producer of its group. Used by the broker's
-loop only; a round lets other work run every few messages.
+Each round copies an open half to the end of the half queue, and asks one producer of its group. Only the broker's loop
+uses this module. A round lets other work run every few messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MESSAGES_IN_A_ROW = 64  # then other work may run
 
 @dataclass(slots=True)
 class _OpMessages:
-    """OP messages that this round has read: half queue offset -> OP queue offset that names it."""
+    """OP messages that a round has read. It maps the queue offset of a half to the queue offset of the OP message that
+    names the half."""
 
     next_offset: int
     first_half: int
@@ -38,7 +39,7 @@ class _OpMessages:
     done: set[int] = field(default_factory=set)
 
     def take(self, half_offset: int) -> bool:
-        """Returns True if the half is finished. An OP message is done once all its numbers are taken."""
+        """Returns True if the half is finished. An OP message is done after all its numbers were taken."""
         op_offset = self.named_by.pop(half_offset, None)
         if op_offset is None:
             return False
@@ -50,7 +51,7 @@ class _OpMessages:
         return True
 
     def add(self, op_offset: int, message: BrokerMessage) -> None:
-        """Adds one OP message, as fillOpRemoveMap does: "17" up to 5.0, "12,13,17," from 5.1 on."""
+        """Adds one OP message, as fillOpRemoveMap does. Its body is "17" up to 5.0, and "12,13,17," from 5.1 on."""
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
             texts = message.body.decode(errors="replace").split(",")
@@ -85,7 +86,7 @@ class CheckService:
         commit: Callable[[], None],
         fails: Callable[[], bool],
     ) -> None:
-        """`fails`: returns True if a round must end here with an exception (RocketMQ #9500), which saves no offset."""
+        """`fails` returns True if a round must end here with an exception, which saves no offset (RocketMQ #9500)."""
         self._family = family
         self._settings = settings
         self._clock = clock
@@ -97,7 +98,8 @@ class CheckService:
         self.rounds = 0
 
     async def run_round(self) -> None:
-        """Runs one round: every half from the saved progress on, until one is too young."""
+        """Runs one round over the halves from the saved progress on. The round ends at the first half that is too
+        young."""
         self._state.ensure_topic(HALF_TOPIC)  # up to 4.9 the first round registers it
         halves = self._store.queues.queue(HALF_TOPIC, 0)
         finished_queue = self._store.queues.queue(OP_TOPIC, 0)
@@ -170,14 +172,15 @@ class CheckService:
         return True
 
     def _put_back(self, half: BrokerMessage) -> None:
-        """Appends a copy, then asks with the copy's offsets (putBackHalfMsgQueue)."""
+        """Appends a copy of the half, then asks a producer with the copy's offsets (putBackHalfMsgQueue)."""
         copy = self._store.append(half.copied())
         half.queue_offset, half.physical_offset = copy.queue_offset, copy.physical_offset
         half.store_host = copy.store_host
         self._ask(half)
 
     def _put_back_immune(self, half: BrokerMessage, finished: _OpMessages) -> None:
-        """Appends a copy without asking, and notes the first copy's queue offset in it (checkPrepareQueueOffset)."""
+        """Appends a copy without asking a producer. The copy names the queue offset of the first copy
+        (checkPrepareQueueOffset)."""
         first = half.properties.get(FIRST_OFFSET)
         number = whole_number(first) if first is not None else None
         if number is not None and finished.take(number):
@@ -187,8 +190,8 @@ class CheckService:
         self._store.append(half.copied())
 
     def _discard(self, half: BrokerMessage) -> None:
-        """Gives the half up (resolveDiscardMsg): only a log line up to 4.5.1, later a copy in
-        TRANS_CHECK_MAX_TIME_TOPIC."""
+        """Gives the half up (resolveDiscardMsg). Up to 4.5.1, this writes only a log line. Later versions put a copy
+        into TRANS_CHECK_MAX_TIME_TOPIC."""
         if not self._family.keeps_discarded:
             return
         self._state.ensure_topic(DISCARD_TOPIC)

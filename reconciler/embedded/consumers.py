@@ -1,6 +1,6 @@
-"""The connected clients: producer groups, consumer groups and their members (ProducerManager, ConsumerManager).
+"""The connected clients, as members of producer groups and consumer groups (ProducerManager, ConsumerManager).
 
-Used by the broker's loop only.
+Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _TAG_SEPARATOR = re.compile(r"\|\|")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubscriptionData:
-    """SubscriptionData of RocketMQ: a topic with its tag hashes. An empty set matches everything."""
+    """A topic with the hashes of the subscribed tags (SubscriptionData of RocketMQ). An empty set matches every
+    message."""
 
     topic: str
     expression: str = "*"
@@ -29,12 +30,12 @@ class SubscriptionData:
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     def matches(self, tags_code: int) -> bool:
-        """Compares by hash only (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
+        """Compares the hashes of tags only (ExpressionMessageFilter.isMatchedByConsumeQueue)."""
         return not self.codes or tags_code in self.codes
 
 
 def parse_subscription(topic: str, expression: str | None, kind: str | None, version: int) -> SubscriptionData:
-    """Parses "A || B", or * and empty for everything (FilterAPI.build)."""
+    """Parses an expression such as "A || B". "*" and an empty text mean every message (FilterAPI.build)."""
     words: list[str] = []
     if expression and expression != "*" and (kind or "TAG") == "TAG":
         words = [word.strip() for word in _TAG_SEPARATOR.split(expression) if word.strip()]
@@ -48,8 +49,8 @@ def parse_subscription(topic: str, expression: str | None, kind: str | None, ver
 
 
 def subscription_from_heartbeat(data: Mapping[str, Any]) -> SubscriptionData:
-    """Parses one entry of subscriptionDataSet. Computes the tag hashes, because clients of other languages send other
-    ones."""
+    """Parses one entry of subscriptionDataSet. Computes the tag hashes here, because clients of some languages send
+    other hashes."""
     parsed = parse_subscription(
         str(data.get("topic", "")),
         data.get("subString"),
@@ -109,7 +110,8 @@ class ClientRegistry:
         self.producers.setdefault(group, {})[channel] = member
 
     def available_channel(self, group: str) -> Channel | None:
-        """Picks a writable channel round robin, in three tries (ProducerManager.getAvailableChannel)."""
+        """Returns the next writable channel of the group in turn, after at most three tries
+        (ProducerManager.getAvailableChannel)."""
         channels = list(self.producers.get(group, {}))
         for _ in range(min(3, len(channels))):
             self._turn += 1
@@ -130,7 +132,8 @@ class ClientRegistry:
     ) -> None:
         """Registers a consumer that a heartbeat named (ConsumerManager.registerConsumer).
 
-        `subscriptions` None (heartbeat V2 of 5.1+ after the first one): the known ones remain.
+        If `subscriptions` is None, the known subscriptions remain. Heartbeats V2 of 5.1 and newer bring none after the
+        first.
         """
         found = self.consumers.setdefault(group, ConsumerGroup(name=group))
         known = found.members.get(channel)
@@ -147,7 +150,8 @@ class ClientRegistry:
 
     @staticmethod
     def _subscribe(group: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Takes newer versions of subscriptions (updateSubscription). Returns True if topics were added or removed."""
+        """Replaces the subscriptions of the group, but keeps a known subscription with a newer version
+        (updateSubscription). Returns True if topics were added or removed."""
         new = {subscription.topic: subscription for subscription in subscriptions}
         changed = set(new) != set(group.subscriptions)
         for topic, subscription in new.items():
@@ -172,7 +176,7 @@ class ClientRegistry:
             self._leave_consumers(group, channel)
 
     def expire(self, age_seconds: float) -> None:
-        """Removes members without a heartbeat for that long (scanNotActiveChannel)."""
+        """Removes members whose last heartbeat is older than `age_seconds` (scanNotActiveChannel)."""
         limit = self._clock.monotonic_seconds() - age_seconds
         for group, members in list(self.producers.items()):
             for channel in [channel for channel, member in members.items() if member.seen_seconds < limit]:
@@ -202,7 +206,7 @@ class _Lock:
 
 
 class RebalanceLocks:
-    """Which member of a group has locked which queue, for 60 s (RebalanceLockManager)."""
+    """The locks of queues. Each lock belongs to one member of a group, and lasts 60 s (RebalanceLockManager)."""
 
     def __init__(self, clock: Clock, expiry_seconds: float) -> None:
         self._clock = clock

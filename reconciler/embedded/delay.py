@@ -1,4 +1,4 @@
-"""Delivers delayed messages at their time (ScheduleMessageService). Used by the broker's loop only."""
+"""Delivers delayed messages at their time (ScheduleMessageService). Only the broker's loop uses this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _MESSAGES_A_TURN = 1000
 
 
 class DelayService:
-    """One FIFO per delay level. The broker's state has the progress of each."""
+    """Delivers the messages of each delay level in the order of their arrival. The broker's state has the progress of
+    each level."""
 
     def __init__(self, *, settings: BrokerSettings, clock: Clock, store: MessageStore, state: BrokerState) -> None:
         self._settings = settings
@@ -24,7 +25,7 @@ class DelayService:
         self._state = state
 
     def deliver_due(self) -> float:
-        """Delivers due messages. Returns after how many seconds to call again."""
+        """Delivers the messages that are due. Returns the seconds after which to call again."""
         pause = _LONGEST_PAUSE_SECONDS
         for queue_id in range(len(self._settings.delay_level_seconds)):
             pause = min(pause, self._deliver_level(queue_id))

@@ -1,4 +1,5 @@
-"""The releases that an embedded broker imitates: one per family, with the facts that the client also uses."""
+"""The releases that an embedded broker imitates. Each family has one release, with the facts that the client also
+uses."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ class Family(BrokerFacts):
         return f"\nSee {self.help_address} for further details."
 
     def phrase(self, text: str) -> str:
-        """Spells an error text of END_TRANSACTION as this family does (lower case up to 4.2)."""
+        """Returns an error text of END_TRANSACTION in the spelling of this family. Up to 4.2, the text begins in lower
+        case."""
         return text if self.has_half_topic else text[0].lower() + text[1:]
 
 

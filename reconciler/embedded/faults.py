@@ -1,7 +1,7 @@
-"""Fault knobs: what an embedded broker does wrong on purpose.
+"""Fault knobs, which make an embedded broker misbehave on purpose.
 
-They are set from any thread (Python API), from the command line (``apply``), or over the wire as UPDATE_BROKER_CONFIG
-properties named ``fault.<knob>``. A lock protects them. Every knob is off at first.
+Any thread may set a knob through the Python API. The command line sets knobs with ``apply``. Clients set them with
+UPDATE_BROKER_CONFIG, as properties named ``fault.<knob>``. A lock protects the knobs. Every knob is off at first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EndFate(Enum):
 
 @dataclass(slots=True)
 class _Countdown:
-    """How often a fault still strikes, or until when."""
+    """The number of times that a fault still strikes, or the time until which it strikes."""
 
     remaining: int = 0
     until_seconds: float | None = None
@@ -52,12 +52,14 @@ class _Countdown:
 
 
 class Faults:
-    """The knobs of one broker. ``count`` says how often a fault strikes; FOREVER: until it is cleared."""
+    """The knobs of one broker. ``count`` is the number of times that a fault strikes. With FOREVER, the fault strikes
+    until it is cleared."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
-        #: Fault -> how often it struck. "end" counts every END; "check_sent" and "check_answered" count check-backs.
+        #: Fault -> number of times that it struck. "end" counts every END. "check_sent" and "check_answered" count
+        #: check-backs.
         self.counts: Counter[str] = Counter()
         self._reset()
 
@@ -90,12 +92,12 @@ class Faults:
 
     # -- END_TRANSACTION ---------------------------------------------------------------------------
     def drop_nth_end(self, *numbers: int) -> None:
-        """Drops the n-th END from now on. 1 is the next one."""
+        """Drops the ENDs with these numbers, counted from now on. The next END has number 1."""
         with self._lock:
             self._dropped_numbers |= {self._ends_seen + number for number in numbers}
 
     def drop_ends(self, count: int = FOREVER) -> None:
-        """Drops the next END requests."""
+        """Drops the next `count` END requests."""
         with self._lock:
             self._drop_ends.remaining = count
 
@@ -110,34 +112,34 @@ class Faults:
             self._close_ends.remaining = count
 
     def delay_ends(self, seconds: float, count: int = FOREVER) -> None:
-        """Executes and answers END requests later by so many seconds."""
+        """Executes and answers END requests after a delay of `seconds`."""
         with self._lock:
             self._delay_seconds = seconds
             self._delay_ends.remaining = count if seconds > 0 else 0
 
     def kill_producers_on_end(self, count: int = 1) -> None:
-        """Kills producer groups whose END arrives, and loses that END. Until `revive`, no member of the group can be
-        asked, and its sends are refused."""
+        """Kills the producer group of each END that arrives, and drops this END. Until `revive`, the broker asks no
+        member of the group, and refuses the group's sends."""
         with self._lock:
             self._kill_on_ends.remaining = count
 
     def revive(self, *groups: str) -> None:
-        """Revives these producer groups; without names, all of them."""
+        """Revives these producer groups. Without names, revives all of them."""
         with self._lock:
             self._dead_producers -= set(groups or self._dead_producers)
 
     def bury(self, group: str) -> None:
-        """Notes a killed producer group. The broker calls it, because it knows the group of the END."""
+        """Records a killed producer group. The broker calls this method, because it knows the group of the END."""
         with self._lock:
             self._dead_producers.add(group)
 
     def is_dead(self, group: str) -> bool:
-        """Returns True for a killed producer group. The broker asks for each heartbeat and each send."""
+        """Returns True for a killed producer group. The broker calls this method for each heartbeat and each send."""
         return bool(self._dead_producers) and group in self._dead_producers
 
     def fate_of_end(self, keys: Callable[[], set[str]]) -> tuple[EndFate, float]:
-        """Decides the fate of an END, and the delay in seconds. ``keys`` finds the message's keys, only if they
-        matter."""
+        """Returns the fate of an END, and the delay in seconds. ``keys`` returns the message's keys, and is called only
+        if they matter."""
         with self._lock:
             self._ends_seen += 1
             self.counts["end"] += 1
@@ -160,8 +162,8 @@ class Faults:
 
     # -- any request -------------------------------------------------------------------------------
     def busy(self, *codes: int, count: int | None = None, seconds: float | None = None) -> None:
-        """Answers SYSTEM_BUSY to these request codes (without codes: to all sends), for some requests or some seconds.
-        Without both limits: FOREVER."""
+        """Answers SYSTEM_BUSY to requests with these codes, by default to all sends. `count` or `seconds` limits this
+        fault. Without both limits, it lasts until clear()."""
         with self._lock:
             until = None if seconds is None else self._clock.monotonic_seconds() + seconds
             times = count if count is not None else 0 if until is not None else FOREVER
@@ -169,13 +171,14 @@ class Faults:
                 self._busy[code] = _Countdown(times, until)
 
     def lose_replies(self, *codes: int, count: int = 1) -> None:
-        """Executes requests of these codes (without codes: all sends), and never answers them."""
+        """Executes requests with these codes, by default all sends, and never answers them."""
         with self._lock:
             for code in codes or SEND_CODES:
                 self._lost_replies[code] = _Countdown(count)
 
     def stop_answering(self, seconds: float | None = None) -> None:
-        """Hangs: connections stay open, requests are read and thrown away. `seconds` None: until clear()."""
+        """Makes the broker hang. Connections stay open, but requests are read and dropped. If `seconds` is None, this
+        lasts until clear()."""
         with self._lock:
             if seconds is None:
                 self._silent = _Countdown(FOREVER)
@@ -183,15 +186,17 @@ class Faults:
                 self._silent = _Countdown(0, self._clock.monotonic_seconds() + seconds)
 
     def refuse(self, count: int = FOREVER) -> None:
-        """Answers NO_PERMISSION to every request for a broker except UPDATE_BROKER_CONFIG. 0 ends it.
+        """Answers NO_PERMISSION to every request for a broker except UPDATE_BROKER_CONFIG. A count of 0 ends this
+        fault.
 
-        5.3.3 with access control answers a client without credentials in this way. The name server still answers.
+        Version 5.3.3 with access control answers a client without credentials in this way. The name server still
+        answers normally.
         """
         with self._lock:
             self._refusing.remaining = count
 
     def is_busy(self, code: int) -> bool:
-        """Returns True if this request meets SYSTEM_BUSY."""
+        """Returns True if the broker must answer SYSTEM_BUSY to this request."""
         return self._strikes(self._busy.get(code), "busy")
 
     def is_refused(self, code: int) -> bool:
@@ -203,7 +208,7 @@ class Faults:
         return self._strikes(self._lost_replies.get(code), "lose_reply")
 
     def is_silent(self) -> bool:
-        """Returns True if the request is thrown away."""
+        """Returns True if the request is dropped."""
         return self._strikes(self._silent, "silent")
 
     def _strikes(self, countdown: _Countdown | None, name: str) -> bool:
@@ -217,7 +222,7 @@ class Faults:
 
     # -- storage -----------------------------------------------------------------------------------
     def fill_disk(self, count: int = FOREVER) -> None:
-        """Refuses sends with SERVICE_NOT_AVAILABLE, like a broker with a full disk. 0 ends it."""
+        """Refuses sends with SERVICE_NOT_AVAILABLE, like a broker with a full disk. A count of 0 ends this fault."""
         with self._lock:
             self._disk_full.remaining = count
 
@@ -231,19 +236,20 @@ class Faults:
             self._flush.remaining = count
 
     def lag_index(self, seconds: float) -> None:
-        """Delays the index: messages that are stored from now on become visible to QUERY_MESSAGE after these
+        """Delays the index. Messages that are stored from now on become visible to QUERY_MESSAGE after these
         seconds."""
         with self._lock:
             self._index_lag_seconds = max(0.0, seconds)
 
     def lose_tail(self, count: int) -> None:
-        """Loses the newest messages of the log before the next request, as after a power failure with asynchronous
-        flush, or a restored store. The next messages get their offsets. Offsets of groups stay."""
+        """Loses the newest messages of the log before the next request. This happens after a power failure with
+        asynchronous flush, or after a restored backup. New messages get the offsets of the lost messages. Offsets of
+        groups stay."""
         with self._lock:
             self._tail_to_lose = max(0, count)
 
     def take_lost_tail(self) -> int:
-        """Returns how many messages the broker loses before this request."""
+        """Returns the number of messages that the broker loses before this request."""
         if not self._tail_to_lose:
             return 0
         with self._lock:
@@ -252,13 +258,13 @@ class Faults:
             return count
 
     def drop_checks(self, count: int = FOREVER) -> None:
-        """Puts halves back, but sends no CHECK_TRANSACTION_STATE."""
+        """Makes the check service put halves back, but send no CHECK_TRANSACTION_STATE."""
         with self._lock:
             self._checks.remaining = count
 
     def fail_check_rounds(self, count: int = FOREVER) -> None:
-        """Ends each round of the check service once the first open half is put back; the service saves no offset. So
-        each round meets the same half; later halves are neither put back nor asked about (RocketMQ #9500)."""
+        """Ends each round of the check service after the first open half is put back. The service then saves no offset.
+        So each round meets the same half, and later halves are neither put back nor asked about (RocketMQ #9500)."""
         with self._lock:
             self._check_rounds.remaining = count
 
@@ -280,12 +286,12 @@ class Faults:
 
     @property
     def index_lag_seconds(self) -> float:
-        """Lag of the index."""
+        """Seconds by which the index lags behind the log."""
         return self._index_lag_seconds
 
     # -- by name -----------------------------------------------------------------------------------
     def apply(self, knob: str, value: str) -> None:
-        """Sets one knob by its name, for the command line and ``fault.<knob>`` properties.
+        """Sets one knob by its name. The command line and ``fault.<knob>`` properties use this method.
 
         Raises InvalidValue for an unknown knob or an unreadable value.
         """

@@ -1,6 +1,7 @@
-"""Look-up by key like IndexService and IndexFile: by a 31-bit hash, with times cut to whole seconds.
+"""Looks messages up by key, like IndexService and IndexFile. The index has a hash of 31 bits, and times in whole
+seconds.
 
-Used by the broker's loop only.
+Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ _MIN_INT = -0x80000000
 
 
 def key_hash(topic: str, key: str) -> int:
-    """Hashes "topic#key" like IndexFile.indexKeyHashMethod: abs of the Java hash, 0 for Integer.MIN_VALUE."""
+    """Hashes "topic#key" like IndexFile.indexKeyHashMethod. The result is the absolute value of the Java hash, and 0
+    for Integer.MIN_VALUE."""
     value = java_hash(f"{topic}#{key}")
     return 0 if value == _MIN_INT else abs(value)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IndexHits:
-    """Log offsets in ascending order, and the newest indexed record. Without hits, both values of that record are 0."""
+    """The hits as log offsets in ascending order, and the newest indexed record. Without hits, both values of that
+    record are 0."""
 
     offsets: tuple[int, ...]
     last_timestamp_ms: int
@@ -32,7 +35,7 @@ class IndexHits:
 
 
 class HashIndex:
-    """Hash -> log offsets. An entry is visible ``lag_seconds()`` after its message was stored."""
+    """An index from hashes to log offsets. An entry becomes visible ``lag_seconds()`` after its message was stored."""
 
     def __init__(self, clock: Clock, lag_seconds: Callable[[], float]) -> None:
         self._clock = clock
@@ -53,7 +56,7 @@ class HashIndex:
     def _insert(self, hashes: list[int], physical_offset: int, store_timestamp_ms: int) -> None:
         if self._began_ms is None:
             self._began_ms = store_timestamp_ms
-        # IndexFile.putKey stores whole seconds since the beginning of the file.
+        # The time is stored as whole seconds since the beginning of the file, as in IndexFile.putKey.
         seconds = max(0, store_timestamp_ms - self._began_ms) // 1000
         entry = (physical_offset, self._began_ms + seconds * 1000)
         for value in hashes:
@@ -74,7 +77,7 @@ class HashIndex:
             self._insert(hashes, physical_offset, store_timestamp_ms)
 
     def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> IndexHits:
-        """Returns the newest hits, at most 64, oldest first, including hash collisions
+        """Returns the newest hits, at most 64. The oldest of them comes first. Hash collisions are included
         (DefaultMessageStore.queryMessage)."""
         self.drain()
         hits: list[int] = []
@@ -111,7 +114,8 @@ class HashIndex:
 
 
 def index_keys(message: BrokerMessage, *, unique_key: bool) -> list[int]:
-    """Returns the hashes under which IndexService.buildIndex files a message: UNIQ_KEY and each part of KEYS."""
+    """Returns the hashes under which IndexService.buildIndex stores a message. These are the hashes of UNIQ_KEY and of
+    each part of KEYS."""
     properties = message.properties
     hashes = []
     if unique_key and properties.get("UNIQ_KEY"):

@@ -1,7 +1,7 @@
-"""Stored messages as bytes: the record of CommitLog's append callback, on the hot path.
+"""Encodes and decodes stored messages as records of CommitLog's append callback. This code is on the hot path.
 
-The client has a decoder of its own, reconciler/rocketmq/wire/record.py, so that two implementations check each other in
-the tests. This one never touches bodies, and reads only what a broker needs.
+The client has a decoder of its own in reconciler/rocketmq/wire/record.py, so that two implementations check each other
+in the tests. The decoder here never reads bodies, and reads only what a broker needs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PORT = struct.Struct(">i")
 
 
 class BrokerMessage:
-    """A message on its way into or out of the log. Used by the broker's loop only."""
+    """A message on its way into or out of the log. Only the broker's loop uses this class."""
 
     __slots__ = (
         "_properties",
@@ -93,7 +93,7 @@ class BrokerMessage:
         return self._properties
 
     def put_properties(self, *, trimmed: bool, **changes: str | None) -> None:
-        """Sets properties, or removes those that are None, and rewrites the text."""
+        """Sets properties, and removes those whose value is None. Rewrites the property text."""
         properties = dict(self.properties)
         for name, value in changes.items():
             if value is None:
@@ -123,7 +123,8 @@ class BrokerMessage:
 
 
 def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
-    """Encodes the properties. ``trimmed`` leaves the last separator out, as MessageDecoder does from 4.9.1 to 5.1."""
+    """Encodes the properties. With ``trimmed``, leaves out the last separator, as MessageDecoder does from 4.9.1 to
+    5.1."""
     text = encode_properties(properties)
     return text.removesuffix("\x02") if trimmed else text
 
@@ -208,19 +209,19 @@ def store_timestamp_of(record: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def packed_host(host: str, port: int) -> bytes:
-    """Packs BORNHOST or STOREHOST: 4 or 16 bytes of address, then the port as int32."""
+    """Packs BORNHOST or STOREHOST. The address takes 4 or 16 bytes, and the port follows as int32."""
     kind = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.inet_pton(kind, host.partition("%")[0]) + _PORT.pack(port)
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Makes an offset message id like MessageDecoder.createMessageId: address, port and log offset in upper-case
+    """Makes an offset message id like MessageDecoder.createMessageId. It has address, port and log offset in upper-case
     hex."""
     return (store_host + _MIDDLE.pack(physical_offset)).hex().upper()
 
 
 def java_hash(text: str) -> int:
-    """Hashes like java.lang.String.hashCode: signed 32 bit over UTF-16 code units."""
+    """Hashes a text like java.lang.String.hashCode. The result has signed 32 bits over UTF-16 code units."""
     value = 0
     if text.isascii():
         for unit in text.encode("ascii"):
@@ -234,5 +235,5 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)
 def tags_code(tags: str | None) -> int:
-    """Hashes a tag like MessageExtBrokerInner.tagsString2tagsCode: 0 without tags."""
+    """Hashes a tag like MessageExtBrokerInner.tagsString2tagsCode. A message without tags has 0."""
     return java_hash(tags) if tags else 0

@@ -1,4 +1,5 @@
-"""Binds a broker's two ports: the requested one, and the one two below it (VIP channel of clients up to 4.4)."""
+"""Binds the two ports of a broker. The second port is the requested port minus 2, for the VIP channel of clients up to
+4.4."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def parse_address(text: str, *, field_name: str = "listen") -> tuple[str, int]:
 
 
 def bind_ports(host: str, port: int, *, with_vip: bool) -> list[socket.socket]:
-    """Opens the listening sockets. Port 0 finds a free port whose VIP port is free, too.
+    """Opens the listening sockets. For port 0, finds a free port whose VIP port is also free.
 
     Raises ConfigurationError if the ports cannot be bound.
     """
@@ -63,7 +64,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 @dataclass(slots=True)
 class Listening:
-    """A broker behind its bound ports. Used by one loop only."""
+    """A broker that listens on its bound ports. Only one loop may use an object."""
 
     broker: Broker
     sockets: list[socket.socket]
@@ -75,7 +76,7 @@ class Listening:
     _registration: Registration | None = None
 
     async def start(self) -> None:
-        """Serves. Returns when the broker is ready and, with name servers, registered."""
+        """Begins to serve. Returns when the broker is ready, and registered if it has name servers."""
         host, port = self.sockets[0].getsockname()[:2]
         self.broker.start(self.advertise or host, port)
         loop = asyncio.get_running_loop()

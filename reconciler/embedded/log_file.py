@@ -1,9 +1,9 @@
 """The broker's append-only log on disk. It survives kill -9, because every answer waits for its ``write``.
 
-A folder of segments ``00000001.log`` ... An entry is ``u32 length | u32 CRC-32 | u8 kind | payload``; the length counts
-kind and payload. Kinds: M a stored message, S one change of state as JSON, A all state as JSON (first entry of every
-segment, so that old segments can be deleted). It does not survive a power cut, because nothing is fsynced. Used by the
-broker's loop only.
+The log is a folder of segments such as ``00000001.log``. An entry is ``u32 length | u32 CRC-32 | u8 kind | payload``.
+The length counts kind and payload. An entry of kind M is a stored message. An entry of kind S is one change of state as
+JSON. An entry of kind A is all state as JSON. Every segment begins with an A, so that old segments can be deleted. The
+log does not survive a power cut, because nothing is fsynced. Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class LogFolder:
 
     # -- recovery ----------------------------------------------------------------------------------
     def recover(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yields every whole entry in order, as (kind, payload), and cuts off a torn tail.
+        """Yields (kind, payload) of every whole entry in order. Cuts off an incomplete entry at the end.
 
         Raises MalformedInput if an older segment is damaged.
         """
@@ -93,9 +93,9 @@ class LogFolder:
         self._pending.append(head + kind + payload)
 
     def flush(self) -> bool:
-        """Writes pending entries. Returns True if the segment is full and ``roll`` should follow.
+        """Writes pending entries. Returns True if the segment is full. Then the caller should call ``roll``.
 
-        Raises OSError if the disk refuses. Then the file ends with the last whole flush.
+        Raises OSError if the disk refuses. The file then ends after the last complete flush.
         """
         if not self._pending:
             return False
@@ -137,11 +137,11 @@ class LogFolder:
 
     # -- retention ---------------------------------------------------------------------------------
     def note_recovered(self, physical_offset: int) -> None:
-        """Notes the log offset of the record just recovered, so that its segment can be deleted later."""
+        """Records the log offset of the record that was just recovered, so that its segment can be deleted later."""
         self._last_offsets[self._reading] = physical_offset
 
     def forget_below(self, physical_offset: int) -> None:
-        """Deletes segments (never the newest) with only records below this log offset."""
+        """Deletes segments whose records all lie below this log offset. The newest segment always stays."""
         for number in self._numbers[:-1]:
             if self._last_offsets[number] >= physical_offset:
                 break

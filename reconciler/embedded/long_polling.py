@@ -1,4 +1,4 @@
-"""Pulls that wait for a message (PullRequestHoldService). Used by the broker's loop only."""
+"""Pulls that wait for a message (PullRequestHoldService). Only the broker's loop uses this module."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class LongPolling:
 
     @property
     def count(self) -> int:
-        """How many pulls wait."""
+        """Number of waiting pulls."""
         return self._count
 
     def hold(self, pull: HeldPull) -> bool:
-        """Keeps a pull. Returns False if too many wait already."""
+        """Keeps a pull. Returns False if too many pulls wait already."""
         if self._count >= MOST_HELD:
             return False
         self._held.setdefault((pull.topic, pull.queue_id), []).append(pull)
@@ -49,7 +49,8 @@ class LongPolling:
         return True
 
     def notify(self, arrived: Iterable[tuple[str, int, int]]) -> None:
-        """Answers the pulls that these (topic, queue, tags code) may satisfy (notifyMessageArriving)."""
+        """Answers the pulls that the arrived messages may satisfy (notifyMessageArriving). Each message is (topic,
+        queue, tags code)."""
         if not self._count:
             return
         codes: dict[tuple[str, int], set[int]] = {}
@@ -60,8 +61,8 @@ class LongPolling:
             self._release(key, lambda pull, new=new: any(map(pull.subscription.matches, new)))  # type: ignore[misc]  # mypy cannot infer a default of a lambda
 
     def scan(self) -> None:
-        """Answers pulls whose time is over, or whose queue has new messages, also with other tags
-        (checkHoldRequest)."""
+        """Answers pulls whose time is over, or whose queue has new messages (checkHoldRequest). The tags of these
+        messages do not matter."""
         now = self._clock.monotonic_seconds()
         for topic, queue_id in list(self._held):
             queue = self._store.queues.find(topic, queue_id)
@@ -72,7 +73,7 @@ class LongPolling:
             )
 
     def release_all(self) -> None:
-        """Answers every held pull, before the broker stops."""
+        """Answers every held pull. Call it before the broker stops."""
         for key in list(self._held):
             self._release(key, lambda _pull: True)
 

@@ -1,4 +1,4 @@
-"""Consume queues: (topic, queue) -> places of its messages in the log. Used by the broker's loop only."""
+"""Consume queues, which have the places of their messages in the log. Only the broker's loop uses this module."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TRIM_AT = 4096  # dead entries at the head of a list before it is cut
 
 
 class ConsumeQueue:
-    """The entries (log offset, size, tags code) of one queue. A queue offset is a position in it."""
+    """The entries (log offset, size, tags code) of one queue. A queue offset is the position of an entry."""
 
     __slots__ = ("_dead", "_entries", "_first")
 
@@ -33,12 +33,12 @@ class ConsumeQueue:
         self._entries.append((physical_offset, size, tags_code))
 
     def skip_to(self, queue_offset: int) -> None:
-        """Notes in recovery that everything below this offset was deleted."""
+        """Records during recovery that everything below this offset was deleted."""
         if queue_offset > self.max_offset:
             self._first, self._dead, self._entries = queue_offset, 0, []
 
     def entry(self, queue_offset: int) -> tuple[int, int, int] | None:
-        """Returns (log offset, size, tags code); None outside of [min_offset, max_offset)."""
+        """Returns (log offset, size, tags code). Returns None for an offset outside of [min_offset, max_offset)."""
         position = queue_offset - self._first
         if self._dead <= position < len(self._entries):
             return self._entries[position]
@@ -56,13 +56,14 @@ class ConsumeQueue:
         self._dead = dead
 
     def cut(self, physical_offset: int) -> None:
-        """Drops entries whose records the log lost. New messages get their queue offsets."""
+        """Drops entries whose records the log lost. New messages get the queue offsets of the dropped entries."""
         while self._entries and self._entries[-1][0] >= physical_offset:
             self._entries.pop()
         self._dead = min(self._dead, len(self._entries))
 
     def offset_by_time(self, timestamp_ms: int, store_time: Callable[[int], int], *, nearest: bool) -> int:
-        """Returns the first offset stored at or after a time. ``nearest``: the closer neighbour, as in 4.x."""
+        """Returns the first offset that was stored at or after a time. With ``nearest``, returns the closer neighbour,
+        as in 4.x."""
         low = bisect_left(self._entries, timestamp_ms, lo=self._dead, key=lambda entry: store_time(entry[0]))
         if not nearest or low in (self._dead, len(self._entries)):
             if nearest and low == len(self._entries):
@@ -74,24 +75,24 @@ class ConsumeQueue:
 
 
 class QueueTable:
-    """All consume queues. Each is made on first use."""
+    """All consume queues. A queue is made at its first use."""
 
     def __init__(self) -> None:
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Returns the queue, and makes a missing one."""
+        """Returns the queue. Makes the queue if it is missing."""
         found = self._queues.get((topic, queue_id))
         if found is None:
             found = self._queues[topic, queue_id] = ConsumeQueue()
         return found
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Returns the queue; None if nothing was ever stored or asked there."""
+        """Returns the queue. Returns None if the queue was never used."""
         return self._queues.get((topic, queue_id))
 
     def drop_topic(self, topic: str) -> None:
-        """Drops the queues of a topic (DELETE_TOPIC_IN_BROKER). They begin at offset 0 again."""
+        """Drops the queues of a topic (DELETE_TOPIC_IN_BROKER). New queues of this topic begin at offset 0."""
         for key in [key for key in self._queues if key[0] == topic]:
             del self._queues[key]
 

@@ -1,6 +1,6 @@
-"""Registers a broker with a name server in another process or thread: REGISTER_BROKER over TCP or TLS.
+"""Registers a broker with a name server in another process or thread. REGISTER_BROKER goes over TCP or TLS.
 
-Used by the broker's loop only.
+Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Registration:
     def __init__(
         self, broker: BrokerServices, name_servers: list[tuple[str, int]], tls: TlsContext | None = None
     ) -> None:
-        """`tls`: TLS to the name servers (tls.enable of a real broker). None: without TLS."""
+        """`tls` encrypts the connections to the name servers (tls.enable of a real broker). With None, they are
+        plain."""
         self._broker = broker
         self._name_servers = name_servers
         self._tls = tls
@@ -39,7 +40,8 @@ class Registration:
         self._ready = asyncio.Event()
 
     async def start(self) -> None:
-        """Returns once one name server knows the broker, or after a few seconds without an answer."""
+        """Begins to register the broker. Returns when one name server knows the broker, or after a few seconds without
+        an answer."""
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep(host, port)) for host, port in self._name_servers]
         with contextlib.suppress(TimeoutError):
@@ -117,7 +119,8 @@ class Registration:
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:
-    """Closes after the written bytes have left, or after a time limit. TLS says goodbye before it closes."""
+    """Closes the connection after the written bytes were sent, or after a time limit. TLS sends a closing message
+    first."""
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(_GOODBYE_SECONDS):

@@ -15,7 +15,7 @@ NOT_SET = "not set any response code"  # RemotingCommand.createResponseCommand(C
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Response code, remark, ext fields and body."""
+    """The response code, remark, ext fields and body of an answer."""
 
     code: int = 0
     remark: str | None = None
@@ -24,18 +24,19 @@ class Reply:
 
 
 def unsupported(request: Command, family: Family) -> Reply | None:
-    """Answers a request code that the family does not know: with code 3, or not at all up to 4.9.0."""
+    """Returns the answer to a request code that the family does not know. The answer has code 3. Up to 4.9.0, the
+    broker does not answer."""
     if not family.answers_unknown_codes:
         return None
     return Reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported")
 
 
 class BadField(MalformedInput):
-    """A request lacks a field or has an unreadable one. Answered with code 1."""
+    """A field of a request is missing or unreadable. The broker answers such a request with code 1."""
 
 
 def text(request: Command, name: str, default: str | None = None) -> str:
-    """Returns an ext field. Raises BadField if it is missing and there is no default."""
+    """Returns an ext field. Raises BadField if the field is missing and has no default."""
     value = request.fields.get(name)
     if value is None:
         if default is None:
@@ -58,5 +59,5 @@ def integer(request: Command, name: str, default: int | None = None) -> int:
 
 
 def boolean(request: Command, name: str) -> bool:
-    """Reads an ext field like Boolean.parseBoolean: False if it is missing."""
+    """Reads an ext field like Boolean.parseBoolean. A missing field is False."""
     return request.fields.get(name, "").lower() == "true"

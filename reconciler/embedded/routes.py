@@ -1,4 +1,4 @@
-"""The name server's tables (RouteInfoManager): which broker has which topic. Used by the loop only."""
+"""The tables of the name server, with the topics of each broker (RouteInfoManager). Only the loop uses this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STANDARD_JSON_VERSION = 401  # V4_9_4
 
 @dataclass(slots=True)
 class RegisteredBroker:
-    """A registered broker: its addresses by broker id and its topics."""
+    """A registered broker, with its addresses by broker id and its topics."""
 
     name: str
     cluster: str
@@ -42,7 +42,7 @@ class RouteTable:
         self.brokers[broker.name] = broker
 
     def unregister(self, name: str, broker_id: int) -> None:
-        """UNREGISTER_BROKER."""
+        """Removes one address of a broker (UNREGISTER_BROKER)."""
         broker = self.brokers.get(name)
         if broker is None:
             return
@@ -56,11 +56,12 @@ class RouteTable:
             del self.brokers[name]
 
     def topic_names(self) -> list[str]:
-        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        """Returns the names of all topics (GET_ALL_TOPIC_LIST_FROM_NAMESERVER)."""
         return sorted({topic for broker in self.brokers.values() for topic in broker.topics})
 
     def route(self, topic: str, *, standard: bool, order: str | None) -> bytes | None:
-        """Returns TopicRouteData; None for an unknown topic. ``standard``: with quoted broker ids."""
+        """Returns TopicRouteData as JSON. Returns None for an unknown topic. With ``standard``, broker ids are
+        quoted."""
         holders = [broker for broker in self.brokers.values() if topic in broker.topics]
         if not holders:
             return None
@@ -105,7 +106,8 @@ class RouteTable:
         return text + "}"
 
     def speaks_standard_json(self, version: int, *, accepts: bool) -> bool:
-        """Returns True for quoted keys: from 4.9.4 on, for new clients or on request (ClientRequestProcessor)."""
+        """Returns True if the answer must have quoted keys. From 4.9.4 on, new clients get them, and clients that ask
+        for them (ClientRequestProcessor)."""
         return self._family.standard_json and (version >= STANDARD_JSON_VERSION or accepts)
 
 

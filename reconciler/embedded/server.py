@@ -1,4 +1,4 @@
-"""EmbeddedBroker: a broker for synchronous code, on a thread of its own."""
+"""EmbeddedBroker runs a broker on a thread of its own, for synchronous code."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _STOP_SECONDS = 10.0
 class EmbeddedBroker:
     """``with EmbeddedBroker(family="5.x") as broker: ... broker.address``.
 
-    Any thread may call the methods; all work happens on the broker's thread. ``start`` after ``stop`` listens on the
-    same port again, with the messages of ``data`` (a folder), or empty without it. ``name_servers``
-    ("host:port;host:port") registers the broker there, over ``name_server_tls`` if given. Without it, the broker is its
-    own name server. ``tls``: TLS towards clients.
-    ``users``: one of them must sign each request. None: every client is admitted.
+    Any thread may call the methods. All work happens on the broker's thread. A call of ``start`` after ``stop`` listens
+    on the same port again. The messages in the folder ``data`` are then there again. Without ``data``, the broker is
+    empty after a restart. ``name_servers``, such as "host:port;host:port", registers the broker at these servers, over
+    ``name_server_tls`` if given. Without ``name_servers``, the broker is its own name server. ``tls`` encrypts
+    connections of clients. One of ``users`` must sign each request. With None, every client is admitted.
     """
 
     def __init__(
@@ -86,7 +86,8 @@ class EmbeddedBroker:
         self.stop()
 
     def start(self) -> None:
-        """Returns when clients can connect. Raises ConfigurationError if a port or the folder is taken."""
+        """Starts the broker, and returns when clients can connect. Raises ConfigurationError if a port or the folder is
+        taken."""
         if self._thread is not None:
             raise UsageError("the embedded broker is running already")
         ready: Future[None] = Future()
@@ -100,7 +101,7 @@ class EmbeddedBroker:
             raise
 
     def stop(self) -> None:
-        """Closes every connection and releases the ports. Harmless if it does not run."""
+        """Closes every connection and releases the ports. Does nothing if the broker does not run."""
         thread, loop, stopping = self._thread, self._loop, self._stopping
         if thread is None or loop is None or stopping is None:
             return
@@ -111,8 +112,8 @@ class EmbeddedBroker:
         self._thread = self._loop = self._listening = self._stopping = None
 
     def _run(self, ready: Future[None]) -> None:
-        # A loop of its own, because the policy's loop may be the service's under test. Transports of uvloop are no
-        # asyncio.Transport.
+        # The broker has a loop of its own, because the loop policy may be that of the service under test. Transports of
+        # uvloop are no asyncio.Transport.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(self._main(ready))
 
@@ -164,17 +165,18 @@ class EmbeddedBroker:
     # -- addresses ---------------------------------------------------------------------------------
     @property
     def family(self) -> Family:
-        """The family that it imitates."""
+        """The family that this broker imitates."""
         return self._family
 
     @property
     def address(self) -> str:
-        """host:port of the broker."""
+        """Address of the broker, as "host:port"."""
         return address_of(self._advertise or self._host, self._port)
 
     @property
     def name_servers(self) -> str:
-        """Addresses for the configuration of clients: "host:port", several separated by semicolons."""
+        """Addresses of the name servers for the configuration of clients. Each is "host:port", with semicolons between
+        them."""
         if self._register_with:
             return ";".join(address_of(host, port) for host, port in self._register_with)
         return self.address
@@ -205,7 +207,8 @@ class EmbeddedBroker:
         self._in_loop(Broker.check_now)
 
     def pass_time(self) -> None:
-        """Does at once what became due since its clock was moved: delayed messages, and one check round."""
+        """Does at once the work that is due after the clock was moved. Delivers delayed messages, and runs one check
+        round."""
         self._in_loop(Broker.pass_time)
 
     def drop_connections(self) -> None:
@@ -217,7 +220,7 @@ class EmbeddedBroker:
         self._in_loop(close_all)
 
     def stored(self, topic: str) -> list[BrokerMessage]:
-        """Returns the messages of a topic that consumers can see, by queue and offset."""
+        """Returns the messages of a topic that consumers can see. They are sorted by queue and offset."""
         return self.call(lambda broker: _stored(broker, topic))
 
 

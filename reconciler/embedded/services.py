@@ -1,4 +1,4 @@
-"""The parts of one broker that the handlers of requests use, without the loop that runs them."""
+"""The parts of one broker that handlers of requests use. The loop that runs the handlers is not among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from reconciler.embedded.transactions import Transactions
 
 @dataclass(kw_only=True, slots=True)
 class BrokerServices:
-    """Used by the broker's loop only. ``host`` and ``port`` are its address for clients, known once it listens."""
+    """The services of one broker. Only the broker's loop uses this class. ``host`` and ``port`` are the broker's
+    address for clients, and are known as soon as the broker listens."""
 
     family: Family
     settings: BrokerSettings
@@ -43,5 +44,5 @@ class BrokerServices:
 
     @property
     def address(self) -> str:
-        """host:port for clients."""
+        """Address for clients, as "host:port"."""
         return address_of(self.host, self.port)

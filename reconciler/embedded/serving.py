@@ -1,4 +1,4 @@
-"""The embedded broker as a process: what ``reconciler broker`` and ``python -m reconciler.embedded`` run."""
+"""The embedded broker as a process. ``reconciler broker`` and ``python -m reconciler.embedded`` run it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def turn(knob: str, faults: Faults, settings: BrokerSettings) -> None:
 def server_tls(
     *, certificate: Path | None, key: Path | None, client_ca: Path | None, mode: str | None
 ) -> ServerTls | None:
-    """Makes TLS settings from arguments. With `client_ca`, clients must show a certificate. None: no certificate is
-    given.
+    """Makes TLS settings from arguments. With `client_ca`, clients must show a certificate. Returns None if no
+    certificate is given.
 
     Raises InvalidValue.
     """
@@ -58,8 +58,8 @@ def server_tls(
 
 
 def client_tls(*, ca: Path | None, certificate: Path | None, key: Path | None) -> TlsSettings | None:
-    """Makes the TLS settings for registering from arguments. The broker shows its own certificate if asked. None:
-    without TLS."""
+    """Makes the TLS settings for registering from arguments. The broker shows its own certificate if a server asks for
+    one. Returns None without TLS."""
     if ca is None:
         return None
     files = [None if path is None else str(path) for path in (ca, certificate, key)]
@@ -79,12 +79,13 @@ def serve(
     tls: ServerTls | None = None,
     users: Path | None = None,
 ) -> int:
-    """Serves name server and broker on one port (and the broker two below) until SIGTERM or SIGINT; returns 0.
+    """Serves name server and broker on one port until SIGTERM or SIGINT, then returns 0. The broker also listens on
+    this port minus 2.
 
-    ``knobs`` are "NAME=VALUE": a fault (Faults.apply) or a broker property (BrokerSettings.configure).
-    ``name_server_tls``: TLS for the connections to ``name_servers``. ``users`` is a file of users (read_users); one of
-    them must sign each request. When ready it prints one JSON line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``.
-    Raises InvalidValue or ConfigurationError before that.
+    Each of ``knobs`` is a text "NAME=VALUE". It sets a fault (Faults.apply) or a broker property
+    (BrokerSettings.configure). ``name_server_tls`` encrypts the connections to ``name_servers``. ``users`` is a file of
+    users (read_users), and one of them must sign each request. When the broker is ready, this function prints one JSON
+    line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or ConfigurationError before that.
     """
     chosen = family_named(family)
     host, port = parse_address(listen)

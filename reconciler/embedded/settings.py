@@ -1,6 +1,7 @@
-"""Settings of an embedded broker: names and defaults of BrokerConfig and MessageStoreConfig.
+"""Settings of an embedded broker. Names and defaults are those of BrokerConfig and MessageStoreConfig.
 
-UPDATE_BROKER_CONFIG (25) changes them while the broker runs, as on a real one. Used by the broker's loop only.
+UPDATE_BROKER_CONFIG (25) changes settings while the broker runs, as on a real broker. Only the broker's loop uses this
+module.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass, field
 from reconciler.embedded.families import Family
 from reconciler.errors import InvalidValue
 
-# MessageStoreConfig.messageDelayLevel: 18 levels, level 1 first.
+# The 18 delay levels, which begin with level 1 (MessageStoreConfig.messageDelayLevel).
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _LEVEL = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
 def parse_delay_levels(text: str) -> tuple[float, ...]:
-    """Parses "1s 5s 1m" into the seconds of each delay level. "100ms" and fractions are our addition for tests."""
+    """Parses a text such as "1s 5s 1m" into the seconds of each delay level. "100ms" and fractions are an addition for
+    tests."""
     levels = []
     for word in text.split():
         match = _LEVEL.fullmatch(word)
@@ -78,7 +80,7 @@ class BrokerSettings:
         return self.check_interval_seconds if self.check_interval_seconds is not None else 60.0
 
     def as_properties(self) -> dict[str, str]:
-        """Returns names and values in the units of GET_BROKER_CONFIG (26). fileReservedTime is rounded up to hours."""
+        """Returns name -> value for GET_BROKER_CONFIG (26), in its units. fileReservedTime is rounded up to hours."""
         return {
             "brokerName": self.broker_name,
             "brokerClusterName": self.cluster_name,
@@ -106,8 +108,7 @@ class BrokerSettings:
         }
 
     def update(self, name: str, value: str) -> bool:
-        """Applies one property of UPDATE_BROKER_CONFIG. Returns False for a property without meaning here, which is
-        ignored.
+        """Applies one property of UPDATE_BROKER_CONFIG. Ignores a property that has no meaning here, and returns False.
 
         Raises InvalidValue if the value is unreadable.
         """
@@ -123,8 +124,8 @@ class BrokerSettings:
         return sorted([*plain, *_TEXTS, *_SECONDS, *_MILLISECONDS, *_INTEGERS, *_BOOLEANS])
 
     def configure(self, name: str, value: str) -> bool:
-        """Does what ``update`` does before the broker starts. Also takes names of brokers, and fractions of a
-        second."""
+        """Applies one property before the broker starts, as ``update`` does later. Also takes names of brokers, and
+        fractions of a second."""
         if name in _TEXTS:
             setattr(self, _TEXTS[name], value)
         elif name in _SECONDS:

@@ -1,6 +1,7 @@
-"""A broker's state besides messages: topics, groups, offsets, delay progress, key-value configuration.
+"""The state of a broker without its messages. It has topics, groups, offsets, the progress of delay levels, and the
+key-value configuration.
 
-One method makes every change, and also writes it to the log. Used by the broker's loop only.
+One method makes every change, and also writes the change to the log. Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ READ, WRITE, INHERIT = 4, 2, 1  # PermName
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TopicConfig:
-    """TopicConfig: how many queues a topic has, and its permissions."""
+    """The number of a topic's queues, and its permissions (TopicConfig)."""
 
     name: str
     read_queues: int = 8
@@ -40,7 +41,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupConfig:
-    """SubscriptionGroupConfig, as far as a broker uses it."""
+    """The fields of SubscriptionGroupConfig that this broker uses."""
 
     name: str
     consume_enabled: bool = True
@@ -51,7 +52,7 @@ class GroupConfig:
 
 
 class BrokerState:
-    """Tables of one broker."""
+    """The state of one broker, as tables."""
 
     def __init__(self, *, family: Family, settings: BrokerSettings, log: LogFolder | None) -> None:
         self._settings = settings
@@ -59,7 +60,7 @@ class BrokerState:
         self.topics: dict[str, TopicConfig] = {}
         self.groups: dict[str, GroupConfig] = {}
         self.offsets: dict[tuple[str, str], dict[int, int]] = {}
-        #: Topic -> group -> SetMessageRequestModeRequestBody.
+        #: Topic -> group -> members of SetMessageRequestModeRequestBody.
         self.request_modes: dict[str, dict[str, dict[str, Any]]] = {}
         self.delay_offsets: dict[int, int] = {}
         self.kv: dict[str, dict[str, str]] = {}
@@ -111,15 +112,15 @@ class BrokerState:
             self._change({"t": "offset", "g": group, "n": topic, "q": queue_id, "v": offset})
 
     def put_request_mode(self, topic: str, group: str, body: Mapping[str, Any]) -> None:
-        """Sets how the group's clients must ask for messages of the topic (MessageRequestModeManager)."""
+        """Sets the way in which the group's clients must ask for messages of the topic (MessageRequestModeManager)."""
         self._change({"t": "mode", "n": topic, "g": group, "v": dict(body)})
 
     def put_delay_offset(self, level: int, offset: int) -> None:
-        """Stores how far the schedule queue of a delay level was delivered."""
+        """Stores the offset up to which the schedule queue of a delay level was delivered."""
         self._change({"t": "delay", "q": level, "v": offset})
 
     def put_kv(self, namespace: str, key: str, value: str | None) -> None:
-        """Sets a name server's key-value entry. None deletes it."""
+        """Sets a key-value entry of the name server. The value None deletes the entry."""
         self._change({"t": "kv", "n": namespace, "k": key, "v": value})
 
     def _change(self, change: dict[str, Any]) -> None:
@@ -128,7 +129,8 @@ class BrokerState:
         self.apply(change)
 
     def apply(self, change: Mapping[str, Any]) -> str | None:
-        """Applies a change, also in recovery. Returns the name of a deleted topic."""
+        """Applies one change of state. Recovery uses this method, too. Returns the name of a topic that the change
+        deletes."""
         kind = change["t"]
         if kind == "offset":
             self.offsets.setdefault((change["g"], change["n"]), {})[change["q"]] = change["v"]
@@ -159,19 +161,19 @@ class BrokerState:
 
     # -- reading -----------------------------------------------------------------------------------
     def offset_of(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Returns a group's committed offset, or None."""
+        """Returns a group's committed offset. Returns None if the group has no offset in the queue."""
         return self.offsets.get((group, topic), {}).get(queue_id)
 
     def groups_of_topic(self, topic: str) -> list[str]:
-        """Returns the groups with a committed offset in the topic, by name."""
+        """Returns the names of groups with a committed offset in the topic, sorted."""
         return sorted(group for group, named in self.offsets if named == topic)
 
     def topics_of_group(self, group: str) -> list[str]:
-        """Returns the topics with a committed offset of the group, by name."""
+        """Returns the names of topics with a committed offset of the group, sorted."""
         return sorted(topic for named, topic in self.offsets if named == group)
 
     def group(self, name: str) -> GroupConfig | None:
-        """Returns the group. Makes a missing one if that is allowed (SubscriptionGroupManager)."""
+        """Returns the group. Makes a missing group if the settings allow that (SubscriptionGroupManager)."""
         found = self.groups.get(name)
         if found is None and (self._settings.auto_create_group or name == CHECK_GROUP):
             self.put_group(GroupConfig(name=name))
@@ -179,7 +181,8 @@ class BrokerState:
         return found
 
     def topic_for_send(self, name: str, template: str, queue_count: int) -> TopicConfig | None:
-        """Makes an unknown topic after a template that may be inherited (createTopicInSendMessageMethod)."""
+        """Returns the topic. Makes an unknown topic from a template topic whose permission allows that
+        (createTopicInSendMessageMethod)."""
         found = self.topics.get(name)
         if found is not None:
             return found
@@ -195,7 +198,7 @@ class BrokerState:
         return made
 
     def ensure_topic(self, name: str, *, queues: int = 1, permission: int = READ | WRITE) -> TopicConfig:
-        """Returns the topic. Makes a missing one as given (createTopicInSendMessageBackMethod)."""
+        """Returns the topic. Makes a missing topic from the arguments (createTopicInSendMessageBackMethod)."""
         if name not in self.topics:
             self.put_topic(TopicConfig(name=name, read_queues=queues, write_queues=queues, permission=permission))
         return self.topics[name]
@@ -216,7 +219,7 @@ class BrokerState:
         }
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Replaces all state by a snapshot, in recovery."""
+        """Replaces all state by a snapshot. Recovery calls this method."""
         self.topics.update({topic["name"]: TopicConfig(**topic) for topic in snapshot["topics"]})
         self.groups = {group["name"]: GroupConfig(**group) for group in snapshot["groups"]}
         self.offsets = {}

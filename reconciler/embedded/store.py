@@ -1,7 +1,7 @@
-"""The message store: one commit log, its consume queues and its key index (DefaultMessageStore, CommitLog).
+"""The message store, with one commit log, its consume queues and its key index (DefaultMessageStore, CommitLog).
 
-Messages live in memory. With a LogFolder, each is written to disk before anything about it is answered. Used by the
-broker's loop only.
+Messages are kept in memory. With a LogFolder, each message is also written to disk before the broker answers anything
+about it. Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class MessageStore:
         return transaction != TRANSACTION_ROLLBACK
 
     def restore(self, record: bytes) -> None:
-        """Takes a record from the log, in recovery."""
+        """Takes over a record of the log. Recovery calls this method."""
         message = decode(record)
         if message.sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT):
             self.queues.queue(message.topic, message.queue_id).skip_to(message.queue_offset)
@@ -142,7 +142,8 @@ class MessageStore:
             self._log.note_recovered(message.physical_offset)
 
     def lose_tail(self, count: int) -> None:
-        """Loses the newest messages of any topic. New messages get their offsets in log and queues."""
+        """Loses the newest `count` messages of the log, whatever their topics. New messages get the offsets of the lost
+        messages in log and queues."""
         if count > 0 and self._order:
             physical_offset = self._order[max(0, len(self._order) - count)]
             if self._log is not None:
@@ -150,7 +151,7 @@ class MessageStore:
             self.cut(physical_offset)
 
     def cut(self, physical_offset: int) -> None:
-        """Ends the log at this offset, also in recovery."""
+        """Ends the log at this offset. Recovery uses this method, too."""
         while self._order and self._order[-1] >= physical_offset:
             self._bytes -= len(self._records.pop(self._order.pop()))
         self.next_offset = physical_offset
@@ -165,26 +166,27 @@ class MessageStore:
         return self._order[0] if self._order else self.next_offset
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """Returns the record that begins exactly there."""
+        """Returns the record that begins exactly at the log offset."""
         return self._records.get(physical_offset)
 
     def message_at(self, physical_offset: int) -> BrokerMessage | None:
-        """Decodes the record that begins exactly there."""
+        """Decodes the record that begins exactly at the log offset."""
         record = self._records.get(physical_offset)
         return decode(record) if record is not None else None
 
     def message_in(self, queue: ConsumeQueue, queue_offset: int) -> BrokerMessage | None:
-        """Returns the message at a queue offset; None if it was never stored or is deleted."""
+        """Returns the message at a queue offset. Returns None if the message was never stored or is deleted."""
         entry = queue.entry(queue_offset)
         return self.message_at(entry[0]) if entry is not None else None
 
     def store_time(self, physical_offset: int) -> int:
-        """Returns STORETIMESTAMP of a record in milliseconds; 0 if it is deleted."""
+        """Returns STORETIMESTAMP of a record in milliseconds. Returns 0 if the record is deleted."""
         record = self._records.get(physical_offset)
         return store_timestamp_of(record) if record is not None else 0
 
     def find(self, topic: str, key: str, *, maximum: int, begin_ms: int, end_ms: int) -> tuple[IndexHits, list[bytes]]:
-        """Finds messages for QUERY_MESSAGE: the hits of the index, and their records, oldest first."""
+        """Finds messages for QUERY_MESSAGE. Returns the hits of the index, and their records. The oldest record comes
+        first."""
         found = self.index.find(topic, key, maximum=maximum, begin_ms=begin_ms, end_ms=end_ms)
         records = [self._records[offset] for offset in found.offsets if offset in self._records]
         return found, records
@@ -199,9 +201,10 @@ class MessageStore:
         return self._bytes > settings.max_stored_bytes or len(self._order) > settings.max_stored_messages
 
     def retire(self, *, most: int | None = None) -> int:
-        """Deletes messages that are older than the retention or above the caps, oldest first. Returns how many.
+        """Deletes messages that are older than the retention or above the caps. Begins with the oldest message. Returns
+        the number of deleted messages.
 
-        One call deletes at most ``most``, because nothing else is answered meanwhile.
+        One call deletes at most ``most`` messages, because the broker answers nothing meanwhile.
         """
         oldest_ms = self._clock.now_ms() - round(self._settings.retention_seconds * 1000)
         retired = 0

@@ -1,6 +1,6 @@
 """TLS of the embedded broker, on the same port as plain connections. The first byte of a connection tells them apart.
 
-Like NettyRemotingServer.TlsModeHandler (RocketMQ 4.2 and newer).
+NettyRemotingServer.TlsModeHandler does the same (RocketMQ 4.2 and newer).
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ logger = logging.getLogger(__name__)
 
 _HAND_SHAKE_RECORD = b"\x16"
 _HAND_SHAKE_SECONDS = 10.0
-#: Most connections that have not sent a byte yet. Further ones are closed.
+#: Most connections that have not sent a byte yet. Further connections are closed.
 _MOST_SILENT = 1_000
 
 
 class TlsMode(StrEnum):
-    """tls.server.mode of RocketMQ."""
+    """The TLS mode of a server (tls.server.mode of RocketMQ)."""
 
-    #: Plain connections only.
+    #: The server accepts only plain connections.
     DISABLED = "disabled"
-    #: Plain and TLS.
+    #: The server accepts plain connections and TLS.
     PERMISSIVE = "permissive"
-    #: TLS only.
+    #: The server accepts only TLS.
     ENFORCING = "enforcing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTls:
-    """TLS of a broker. Files are PEM: tls.server.certPath, keyPath, trustCertPath, need.client.auth."""
+    """TLS settings of a broker (tls.server.certPath, keyPath, trustCertPath, need.client.auth). All files are PEM."""
 
     certificate_file: Path | str
-    #: None: the key is in certificate_file.
+    #: The file with the private key. With None, the key is in certificate_file.
     key_file: Path | str | None = None
     key_password: str | None = field(default=None, repr=False)
-    #: Authorities of clients' certificates.
+    #: Certificates of the authorities that sign clients' certificates.
     client_ca_file: Path | str | None = None
-    #: False: a client without a certificate is admitted.
+    #: With False, a client without a certificate is admitted.
     requires_client_certificate: bool = False
     mode: TlsMode = TlsMode.PERMISSIVE
 
@@ -57,7 +57,7 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # Without a password, openssl would ask at the terminal.
+            # Without a password, openssl would ask for one at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
         except OSError as error:  # SSLError is one
             remedy = f"PEM files with a certificate and its key ({error})"
@@ -73,7 +73,8 @@ class ServerTls:
 
 
 class TlsDoor:
-    """Accepts connections of one listening socket, and serves each by its first byte. Used by one loop only."""
+    """Accepts connections of one listening socket. The first byte of a connection decides whether it is TLS. Only one
+    loop may use an object."""
 
     def __init__(self, listener: socket.socket, tls: ServerTls, protocol: Callable[[], asyncio.Protocol]) -> None:
         self._listener = listener
@@ -87,7 +88,7 @@ class TlsDoor:
         self._loop.add_reader(listener, self._accept)
 
     async def close(self) -> None:
-        """Accepts no more connections. Closes silent ones, and those in the hand-shake."""
+        """Accepts no more connections. Closes connections that are silent, or in the hand-shake."""
         self._loop.remove_reader(self._listener)
         self._listener.close()
         for silent in list(self._silent):

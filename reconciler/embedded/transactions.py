@@ -1,7 +1,7 @@
-"""Half messages and END_TRANSACTION, per family (EndTransactionProcessor, TransactionalMessageBridge).
+"""Half messages and END_TRANSACTION of each family (EndTransactionProcessor, TransactionalMessageBridge).
 
-Like a broker, it does not remember the outcome of a transaction. So a second COMMIT delivers a second copy. Used by the
-broker's loop only.
+Like a real broker, this broker does not remember the outcome of a transaction. So a second COMMIT delivers a second
+copy. Only the broker's loop uses this module.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EndHeader:
-    """The compared fields of END_TRANSACTION. Brokers never compare msgId."""
+    """The fields of END_TRANSACTION that brokers compare. Brokers never compare msgId."""
 
     producer_group: str
     state_table_offset: int
@@ -44,7 +44,7 @@ def immunity_seconds(text: str, timeout_seconds: float) -> float:
 
 
 class Transactions:
-    """Turns sends into halves and ends them."""
+    """Turns sent messages into halves, and ends halves."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Transactions:
 
     # -- END ---------------------------------------------------------------------------------------
     def end(self, request: EndHeader) -> Reply | None:
-        """Executes one END_TRANSACTION. Returns None (no answer at all) for UNKNOWN and other decisions."""
+        """Executes one END_TRANSACTION. Returns None, which is no answer, for UNKNOWN and for unknown decisions."""
         if request.decision not in (TRANSACTION_COMMIT, TRANSACTION_ROLLBACK):
             return None
         prepared = self._store.message_at(request.log_offset)
@@ -100,7 +100,8 @@ class Transactions:
         store = self._store
         inside = store.first_offset <= offset < store.next_offset
         if inside and not self._family.exact_record_lookup:
-            # MappedFile.selectMappedBuffer reads a size from the middle of a record.
+            # The real broker fails in this way, because MappedFile.selectMappedBuffer reads a size from the middle of a
+            # record.
             remark = f"java.lang.IllegalArgumentException: newLimit < 0: ({offset - store.next_offset} < 0), null"
             return Reply(ResponseCode.SYSTEM_ERROR, remark)
         return Reply(ResponseCode.SYSTEM_ERROR, self._family.phrase("Find prepared transaction message failed"))
@@ -149,9 +150,10 @@ class Transactions:
 
     # -- OP messages -------------------------------------------------------------------------------
     def _mark_finished(self, half: BrokerMessage) -> None:
-        """Writes an OP message (deletePrepareMessage): at once up to 5.0, in batches from 5.1 on.
+        """Writes an OP message (deletePrepareMessage). Up to 5.0, it is written at once. From 5.1 on, OP messages are
+        written in batches.
 
-        As on a real broker, the number is the record's queue offset even if the record is no half.
+        As on a real broker, the OP message names the record's queue offset, even if the record is no half.
         """
         if not self._family.batches_finished:
             self._write_finished(str(half.queue_offset), half.born_host)
@@ -165,7 +167,7 @@ class Transactions:
             self.write_finished_batch()
 
     def write_finished_when_due(self) -> None:
-        """Writes the batch once it is transactionOpBatchInterval old. Called often."""
+        """Writes the batch if it is at least transactionOpBatchInterval old. The broker calls this method often."""
         if not self._finished:
             return
         age_seconds = self._clock.monotonic_seconds() - self._finished_since_seconds
@@ -173,7 +175,7 @@ class Transactions:
             self.write_finished_batch()
 
     def write_finished_batch(self) -> None:
-        """Writes "12,13,17," as one OP message."""
+        """Writes the batch as one OP message, such as "12,13,17,"."""
         if self._finished:
             body = "".join(f"{offset}," for offset in self._finished)
             self._finished.clear()
