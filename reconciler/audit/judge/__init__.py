@@ -1,1 +1,4 @@
-"""Judgement of the evidence: one prefix at a time, vectorised. Then the prefixes are merged."""
+"""Judgement of the evidence. Each prefix is judged with vectorised code.
+
+Then the results of the prefixes are merged.
+"""

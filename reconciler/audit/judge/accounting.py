@@ -16,10 +16,11 @@ from reconciler.audit.judge.rows import Flags, Vocabulary
 def unaccounted(
     suspects: Flags, announced: CodedRows, pending: CodedRows, asked: GroupPlan, vocabulary: Vocabulary
 ) -> tuple[Flags, Longs]:
-    """Finds suspects that the first snapshot after their newest announcement lacks, with its time (else -1).
+    """Finds suspects that are missing in the first snapshot after their newest announcement.
 
-    Suspects are announced keys, not consumed, not left, without a candidate. A key without a later snapshot counts as
-    accounted for, because no snapshot can show it yet.
+    Returns the snapshot's time per key, or -1 for other keys. A suspect is an announced key that was not consumed, has
+    not left, and has no candidate. If no later snapshot exists, the key counts as accounted for, because no snapshot
+    can show the key yet.
     """
     size = len(suspects)
     lacking = np.zeros(size, np.bool_)
@@ -41,7 +42,7 @@ def unaccounted(
 
 
 def _newest(announced: CodedRows, rows: npt.NDArray[np.intp], vocabulary: Vocabulary) -> npt.NDArray[np.intp]:
-    """Finds the row of each code's newest announcement, in the order of codes."""
+    """Finds the row of each code's newest announcement. The rows are in the order of codes."""
     times = announced.rows.times
     epochs = vocabulary.ranks()[announced.rows.names["epoch"][rows]]
     codes = announced.codes[rows]
@@ -55,11 +56,12 @@ def _newest(announced: CodedRows, rows: npt.NDArray[np.intp], vocabulary: Vocabu
 def _next_snapshot(
     announced: CodedRows, rows: npt.NDArray[np.intp], snapshots: Sequence[Snapshot], vocabulary: Vocabulary
 ) -> Longs:
-    """Finds the first snapshot of the same epoch after each row's round, and returns its time. -1: there is none.
+    """Finds for each row the first snapshot of the same epoch after the row's round.
 
-    A snapshot's time is taken before it is read, so a snapshot that is later by the clock may have been read before the
-    round. Therefore the generation decides. A snapshot of another epoch proves nothing: Redis lost its memory in
-    between, and a snapshot taken before the announcements were read again lacks keys that were not forgotten.
+    Returns the snapshot's time. -1: no such snapshot exists. A snapshot's time is taken before the snapshot is read. So
+    a snapshot with a later time may have been read before the round. Therefore the generation decides. A snapshot of
+    another epoch proves nothing, because Redis lost its memory in between. Such a snapshot may lack keys whose
+    announcements were read again later.
     """
     times = announced.rows.times["at_ms"][rows]
     generations = announced.rows.times["generation"][rows]

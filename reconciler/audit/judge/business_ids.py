@@ -1,4 +1,7 @@
-"""Business ids of the few messages that people look at. Only these ids are decoded, because every key has one."""
+"""Business ids of the few messages that people look at.
+
+Every key has a business id, but only the ids of these messages are decoded.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ from reconciler.contract.evidence_layout import OUTBOX_EVIDENCE
 
 
 def name_by_business(plan: JudgePlan, files: Sequence[PlannedFile], findings: Sequence[FoundKey]) -> None:
-    """Adds to each finding's evidence the first business id, by order, of its outbox rows.
+    """Adds a business id to each finding's evidence.
 
-    The files were judged, so their digests have been checked. Raises AuditError("inputs").
+    If the key's outbox rows have several ids, the first id in sorted order is taken. The digests of the files were
+    checked when the files were judged. Raises AuditError("inputs").
     """
     wanted: dict[tuple[str, bytes], list[FoundKey]] = {}
     for found in findings:

@@ -1,4 +1,4 @@
-"""Facts that rules need about each key of one subscription, as dense columns by the key's code.
+"""Facts that rules need about each key of one subscription. Facts are dense columns, indexed by the key's code.
 
 Every column comes from a set or a minimum, so neither the order of rows nor a doubled row changes it.
 """
@@ -17,10 +17,10 @@ from reconciler.audit.judge.rows import NULL, Flags, Rows, Vocabulary
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, OutboxState
 from reconciler.contract.verdicts import GIVEN_UP
 
-#: Later than all times: there is no time.
+#: Value for a missing time, later than all times.
 NEVER = np.int64(np.iinfo(np.int64).max)
 
-#: A later state of a candidate wins. Of states at one time the graver one wins.
+#: Gravity of a candidate's states. A later state wins. Of states at one time, the graver state wins.
 _GRAVITY = (CandidateState.OPEN, CandidateState.SETTLED, CandidateState.QUARANTINED)
 
 
@@ -44,7 +44,7 @@ def flagged(codes: Codes, size: int) -> Flags:
 
 
 def earliest(codes: Codes, times: Longs, size: int) -> Longs:
-    """Finds the smallest time of each code. NEVER: the code has no time."""
+    """Finds the smallest time of each code, or NEVER if the code has no time."""
     found = np.full(size, NEVER, np.int64)
     found[codes] = times
     beaten = found[codes] > times
@@ -54,7 +54,7 @@ def earliest(codes: Codes, times: Longs, size: int) -> Longs:
 
 
 def largest(codes: Codes, numbers: Longs, size: int) -> Longs:
-    """Finds the largest number of each code. NULL: the code has no number."""
+    """Finds the largest number of each code, or NULL if the code has no number."""
     found = np.full(size, NULL, np.int64)
     found[codes] = numbers
     beaten = found[codes] < numbers
@@ -65,11 +65,11 @@ def largest(codes: Codes, numbers: Longs, size: int) -> Longs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicFacts:
-    """Facts of the outbox about a topic's keys. `created_at` of a tombstone is its row's time."""
+    """Facts of the outbox about a topic's keys. For a tombstone, `created_at` is the time of the tombstone's row."""
 
     size: int
     outbox: CodedRows
-    #: Rows that are no tombstones.
+    #: Outbox rows that are no tombstones.
     commits: CodedRows
     committed: Flags
     tombstone: Flags
@@ -77,7 +77,10 @@ class TopicFacts:
 
 
 def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFacts:
-    """Reads an outbox. A committed row beats a tombstone of its key; of several rows the earliest counts."""
+    """Reads an outbox. If a key has a committed row and a tombstone, the committed row counts.
+
+    Of several rows, the earliest counts.
+    """
     is_tombstone = outbox.rows.names["state"] == vocabulary.number(OutboxState.ROLLED_BACK)
     times = outbox.rows.times["created_at_ms"]
     if not is_tombstone.any():
@@ -106,7 +109,7 @@ def topic_facts(outbox: CodedRows, size: int, vocabulary: Vocabulary) -> TopicFa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairFacts:
-    """Repairs that were sent and reach the group. `first_sent` is by scope; NEVER: it is not known."""
+    """Repairs that were sent and reach the group. `first_sent` has times by scope. NEVER: the time is not known."""
 
     seen: Flags
     sent: Flags
@@ -116,7 +119,10 @@ class RepairFacts:
 
 
 def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabulary) -> RepairFacts:
-    """Reads a topic's repairs. The first send is known if it was stored, or if it was the only one."""
+    """Reads a topic's repairs.
+
+    The time of the first send is known if the time was stored, or if the repair has a single send.
+    """
     scopes = (vocabulary.number(EVERY_GROUP), vocabulary.number(group))
     reaching = repairs.take(np.flatnonzero(np.isin(repairs.rows.names["scope"], scopes)))
     times = reaching.rows.times
@@ -140,9 +146,9 @@ def repair_facts(repairs: CodedRows, group: str, size: int, vocabulary: Vocabula
 class GroupFacts:
     """Facts that rules need (rules.py), one element per key code."""
 
-    #: The key belongs to the subscription's window.
+    #: True: the key belongs to the subscription's window.
     present: Flags
-    #: Time by which the key belongs to a window.
+    #: Time that decides to which window the key belongs.
     key_time: Longs
     #: Time at which the commit was first seen. NEVER: no row shows it.
     seen_at: Longs
@@ -151,35 +157,36 @@ class GroupFacts:
     created_at: Longs
     accepted: Flags
     effect: Flags
-    #: NEVER: the key has no inbox row.
+    #: Time of the inbox row. NEVER: the key has no inbox row.
     applied_at: Longs
-    #: An inbox row says that its handler ended the transaction before it returned.
+    #: True: an inbox row says that the handler ended the transaction before the handler returned.
     incomplete: Flags
-    #: Number of effects in the business tables. NULL: no row.
+    #: Number of effects in the business tables. NULL: the key has no row there.
     effects: Longs
     repair: RepairFacts
     digests_differ: Flags
     unnecessary: Flags
     announced_at: Longs
     consumed_at: Longs
-    #: Announced in the history, or known to the ledger. True for all keys if history or ledger is not given.
+    #: True: the history has the announcement, or the ledger knows the key. All keys are True if history or ledger is
+    #: not given.
     watched: Flags
     quarantined: Flags
     unaccounted: Flags
-    #: Time of the snapshot that lacks an unaccounted key, else -1.
+    #: Time of the snapshot that lacks an unaccounted key. -1 for other keys.
     looked_at: Longs
-    #: Committed, and the grace period is over.
+    #: True: the message was committed, and the grace period is over.
     old: Flags
-    #: Applied more than `late_after_seconds` after the commit.
+    #: True: the message was applied more than `late_after_seconds` after the commit.
     late: Flags
-    #: Every producer group's outbox was given.
+    #: True: the outbox of every producer group was given.
     outboxes_complete: bool
-    #: Halves of the window in no class: no outbox says whether they were committed, and no effect is known.
+    #: Halves of the window that are in no class. No outbox says whether they were committed, and no effect is known.
     unproved: Flags
 
 
 def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -> Flags:
-    """Marks commits with a tag that the group takes. Only a group that takes all tags takes a message without a tag."""
+    """Marks commits whose tag the group takes. A message without a tag is taken only by a group that takes all tags."""
     if asked.tags is None:
         return topic.committed
     numbers = [vocabulary.number(tag) for tag in sorted(asked.tags)]
@@ -187,7 +194,7 @@ def accepted_tags(topic: TopicFacts, asked: GroupPlan, vocabulary: Vocabulary) -
 
 
 def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tuple[Flags, Flags]:
-    """Marks keys with a candidate, and keys whose newest state is QUARANTINED or given up."""
+    """Marks keys with a candidate. Also marks keys whose candidate is QUARANTINED or given up in the newest state."""
     if not len(rows.codes):
         none = np.zeros(size, np.bool_)
         return none, none
@@ -202,14 +209,14 @@ def candidate_states(rows: CodedRows, size: int, vocabulary: Vocabulary) -> tupl
 
 
 def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired: Longs, late_after_ms: int) -> Longs:
-    """Finds each key's time: that of its outbox row, else the earliest time at which any evidence shows the key.
+    """Finds each key's time: the time of the outbox row, or the earliest time at which any evidence shows the key.
 
-    A transaction may commit long after its row was written, when the window of that time has been audited. So a commit
-    that was first seen more than `late_after_ms` after its row gets the time of being seen, minus `late_after_ms`. An
-    audit waits for as long as that, so it has seen all commits that were seen in time. A commit that was never seen
-    counts at twice `late_after_ms` after its row. It stays there if it is first seen more than LATE_COMMIT_MS_MAX
-    later, because by then the window of that time has been audited. A key known only from business effects has no time.
-    It counts at the window's start.
+    A transaction may commit long after its row was written. By then the window of the row's time may have been audited.
+    So a commit that was first seen more than `late_after_ms` after its row gets the time of that sight, minus
+    `late_after_ms`. An audit waits for `late_after_ms`, so it knows all commits that were seen in time. A commit that
+    was never seen counts at twice `late_after_ms` after its row. If such a commit is first seen more than
+    LATE_COMMIT_MS_MAX later, its time stays the same, because the window of that time has been audited. A key that only
+    business effects show has no time. Such a key counts at the window's start.
     """
     times = np.where(topic.created_at != NEVER, topic.created_at, np.where(seen_at == NEVER, repaired, seen_at))
     times = np.where(times == NEVER, window_start_ms, times)
@@ -221,7 +228,10 @@ def key_times(topic: TopicFacts, window_start_ms: int, seen_at: Longs, repaired:
 
 
 def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Flags:
-    """Marks each suspect whose smallest known digests of commit and inbox differ."""
+    """Marks each suspect whose digest in the outbox differs from the digest in the inbox.
+
+    If rows have several digests, the smallest digest counts.
+    """
     differ = np.zeros(len(suspects), np.bool_)
     if commits.rows.digests is None or inbox.rows.digests is None or not suspects.any():
         return differ
@@ -232,7 +242,7 @@ def digests_differ(suspects: Flags, commits: CodedRows, inbox: CodedRows) -> Fla
 
 
 def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray[np.uint64]]:
-    """Finds codes, in order, and the smallest digest of each."""
+    """Finds the sorted codes that have a digest, and the smallest digest of each code."""
     assert coded.rows.digests is not None  # noqa: S101 - asked by the caller
     words, there = coded.rows.digests
     rows = np.flatnonzero(there & wanted[coded.codes])
@@ -245,7 +255,7 @@ def _digest_by_code(coded: CodedRows, wanted: Flags) -> tuple[Codes, npt.NDArray
 
 
 def quarantined_by_history(left: CodedRows, plan: JudgePlan, size: int, vocabulary: Vocabulary) -> Flags:
-    """Marks keys that the history calls quarantined, if there is no ledger."""
+    """Marks keys that the history calls quarantined. Marks no key if a ledger was given."""
     if plan.ledger:
         return np.zeros(size, np.bool_)
     rows = left.rows.names["reason"] == vocabulary.number(CandidateState.QUARANTINED)

@@ -1,4 +1,4 @@
-"""Findings: Python rows for the few keys that people look at, with the facts that made their rule match."""
+"""Findings: Python rows for the few keys that people look at. Each finding has the facts that made its rule match."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FoundKey:
 
 
 def listed_codes(classes: npt.NDArray[np.uint8], words: Words, layout: KeyLayout, findings_max: int) -> Codes:
-    """Lists codes of keys in listed classes, the first ones by class and key, in that order."""
+    """Lists codes of keys in listed classes, sorted by class and key. Only the first codes are kept."""
     codes = np.flatnonzero(np.isin(classes, _LISTED_NUMBERS)).astype(np.int32)
     columns: list[npt.NDArray[Any]] = [*reversed(layout.ordered(words[codes])), classes[codes]]
     order = np.lexsort(columns)
@@ -49,7 +49,7 @@ class EvidenceOf:
         self._vocabulary = vocabulary
 
     def of(self, codes: Codes, classes: npt.NDArray[np.uint8], as_of_ms: int) -> list[dict[str, EvidenceValue]]:
-        """Makes one dict per code, in their order. Unknown facts are left out."""
+        """Makes one dict per code, in the order of the codes. Unknown facts are left out."""
         wanted = flagged(codes, self._topic.size)
         found: dict[int, dict[str, Any]] = {int(code): {} for code in codes}
         self._outbox(found, wanted)
@@ -82,7 +82,7 @@ class EvidenceOf:
         return sorted(records, key=lambda record: (record[0], [(v is not None, v) for v in record[1]]))
 
     def _outbox(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """Adds the earliest committed row, else the earliest tombstone."""
+        """Adds the earliest committed row of the outbox, or the earliest tombstone if no row is committed."""
         records = self._records(self._topic.outbox, wanted, "created_at_ms", "state", "producer_group", "tag")
         for is_ended in (True, False):
             for code, (created_at, state, producer_group, tag) in reversed(list(records)):
@@ -102,7 +102,7 @@ class EvidenceOf:
             found[code].update(applied_at_ms=applied_at, source=source)
 
     def _candidate(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """Adds the newest row."""
+        """Adds the candidate's newest row."""
         names = ("updated_at_ms", "state", "verdict", "loss_verdict", "first_seen_ms")
         for code, (_, state, verdict, loss_verdict, first_seen) in self._records(self._rows.candidate, wanted, *names):
             found[code].update(
@@ -110,7 +110,7 @@ class EvidenceOf:
             )
 
     def _repair(self, found: dict[int, dict[str, Any]], wanted: npt.NDArray[np.bool_]) -> None:
-        """Adds the repair with most sends. An older row of the same repair may have its first send."""
+        """Adds the repair with the most sends. An older row of the same repair may have the time of the first send."""
         names = ("attempts", "scope", "rung", "state", "created_at_ms")
         for code, (attempts, scope, rung, state, created_at) in self._records(self._rows.repair, wanted, *names):
             found[code].update(

@@ -29,7 +29,7 @@ from reconciler.audit.judge.rows import NO_NAME, Flags, Vocabulary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRows:
-    """Rows of one subscription. `repair` has those of the topic's other groups, too."""
+    """Rows of one subscription. `repair` has repairs of the topic's other groups, too."""
 
     inbox: CodedRows
     effects: CodedRows
@@ -60,7 +60,8 @@ def group_facts(
     present &= committed | topic.tombstone | announced | effect | candidate | repair.seen
     suspects = present & announced & (consumed_at == NEVER) & ~candidate & np.bool_(plan.ledger)
     suspects[rows.left.codes] = False
-    # The outbox took it out of pending. No other row says so, and the history may lack its last rows.
+    # An answer of the outbox takes keys with a refused tag out of pending. No other row says so, and the history may
+    # lack the last rows.
     accepted = accepted_tags(topic, asked, vocabulary)
     suspects &= ~committed | accepted
     lacking, looked_at = unaccounted(suspects, rows.announced, rows.pending, asked, vocabulary)

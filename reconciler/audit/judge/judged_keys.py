@@ -14,11 +14,11 @@ from reconciler.audit.judge.rows import NO_NAME, NULL, Flags, Vocabulary
 from reconciler.audit.result.classes import BY_NAME, NAMES
 from reconciler.contract.unique_key import DIGITS_BYTES_MAX, DIGITS_BYTES_MIN, key_of
 
-#: Type of times in a unit that Parquet, Iceberg, Delta and Spark all have.
+#: Type of times. Parquet, Iceberg, Delta and Spark all have its unit.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: The years 1 to 9999, which readers can show. A time beyond them is damaged evidence.
+#: First and last time that readers can show, in the years 1 to 9999. Any other time is damaged evidence.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-#: Two characters per byte, as one number.
+#: Number of the two hexadecimal characters of each byte.
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 _VIOLATION = np.array([False, *(BY_NAME[name].violation for name in NAMES)])
 
@@ -27,7 +27,7 @@ class KeySink(Protocol):
     """Receiver of the judged keys of a subscription, a piece at a time."""
 
     def add(self, place: int, keys: pa.Table) -> None:
-        """Takes columns of `judged_keys`. `place` is the subscription's in the plan. Raises AuditError."""
+        """Takes columns that `judged_keys` made. `place` is the subscription's place in the plan. Raises AuditError."""
 
 
 def judged_keys(
@@ -38,7 +38,7 @@ def judged_keys(
     layout: KeyLayout,
     vocabulary: Vocabulary,
 ) -> pa.Table:
-    """Makes one row per key of the window, in no order."""
+    """Makes one row per key of the window. The rows are not sorted."""
     codes = np.flatnonzero(facts.present)
     numbers = classes[codes]
     committed_at = np.where(facts.committed, facts.created_at, NEVER)[codes]
@@ -66,7 +66,7 @@ def judged_keys(
 
 
 def timestamps(times: Longs) -> pa.Array:
-    """Converts milliseconds to timestamps. NULL: there is no time, or none that a reader could show."""
+    """Converts milliseconds to timestamps. NULL: there is no time, or readers could not show the time."""
     unknown = (times < _FIRST_MS) | (times > _LAST_MS)
     return pa.array(np.where(unknown, 0, times) * 1_000, mask=unknown).cast(TIMESTAMP)
 
@@ -78,7 +78,10 @@ def _between(start: Longs, end: Longs) -> pa.Array:
 
 
 def _causes(candidate: CodedRows, size: int, vocabulary: Vocabulary) -> pa.Array:
-    """Finds by code the verdict that first meant a loss. It never changes. Of damaged rows the first by name counts."""
+    """Finds for each code the verdict that first meant a loss. This verdict never changes.
+
+    If damaged rows have several verdicts, the first one by name counts.
+    """
     verdicts = candidate.rows.names["loss_verdict"]
     rows = np.flatnonzero(verdicts != NO_NAME)
     found: Longs = np.full(size, NEVER, np.int64)

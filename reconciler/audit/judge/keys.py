@@ -1,8 +1,8 @@
-"""Keys of any length and byte value as dense integer codes, without a Python object per key.
+"""Gives keys of any length and byte value dense integer codes. No key becomes a Python object.
 
-A key becomes `width` 64-bit words, padded with zeros. Where lengths differ, one more word has the length, because a
-trailing NUL is part of a key. Words are looked up in an open-addressing table of int32. Every match compares all words,
-so colliding hashes cost time and never change an answer.
+A key becomes `width` 64-bit words, padded with zeros. If lengths of keys differ, one more word has the length, because
+a trailing NUL is part of a key. Words are looked up in an open-addressing table of int32. Every match compares all
+words, so colliding hashes cost time and never change an answer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
-#: Slots of the table per key: collisions stay rare, and the table stays in the cache.
+#: Number of slots of the table per key. With so many slots collisions stay rare, and the table stays in the cache.
 _SLOTS_A_KEY = 5
 _ODD = tuple(
     np.uint64(value)
@@ -29,16 +29,19 @@ _ODD = tuple(
 
 
 class KeyLayout:
-    """Number of words of a key, and whether its length is one of them."""
+    """Layout of keys: number of words of a key, and whether a word has the key's length."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
-        """`lengths`: distinct lengths of all arrays that will be encoded."""
+        """`lengths` are the distinct lengths of keys in all arrays that will be encoded."""
         self.lengths = sorted(set(lengths))
         self.padded = -(-max(self.lengths, default=8) // 8)
         self.width = self.padded + (len(self.lengths) > 1)
 
     def words(self, keys: pa.Array) -> Words:
-        """Encodes a binary array without nulls, with lengths of the layout, as (n, width) words."""
+        """Encodes a binary array as (n, width) words.
+
+        The array has no nulls, and each key has a length of the layout.
+        """
         count = len(keys)
         if pa.types.is_fixed_size_binary(keys.type):
             length = keys.type.byte_width
@@ -69,7 +72,10 @@ class KeyLayout:
         return words
 
     def ordered(self, words: Words) -> list[Words]:
-        """Makes columns that compare as the keys' bytes do, most significant first (for np.lexsort: reverse)."""
+        """Makes columns that sort like the bytes of the keys.
+
+        The most significant column comes first. np.lexsort needs them reversed.
+        """
         columns = [words[:, place].byteswap() for place in range(self.padded)]
         return columns + [words[:, place] for place in range(self.padded, self.width)]
 
@@ -83,7 +89,7 @@ class KeyLayout:
 
 
 def hash_of(words: Words) -> Words:
-    """Computes a mixed 64-bit hash of each row, because real keys share most of their bytes."""
+    """Computes a mixed 64-bit hash of each row. Mixing is needed because real keys share most of their bytes."""
     mixed = words[:, 0] * _ODD[0]
     for place in range(1, words.shape[1]):
         mixed ^= mixed >> np.uint64(29)
@@ -107,7 +113,7 @@ def prefixes_of_words(layout: KeyLayout, words: Words) -> npt.NDArray[np.uint32]
 
 
 class KeyCodes:
-    """Table that gives each distinct key a number from 0, in the order in which keys come."""
+    """Table that numbers distinct keys from 0, in the order in which new keys come."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -162,7 +168,7 @@ class KeyCodes:
         """Numbers rows whose keys are all unknown. Rows may repeat a key."""
         known = len(self._stored)
         self._grow(known + len(words))
-        # Until it is known which row of a repeated key wins, the table holds `known` plus the row's place.
+        # Until the winning row of a repeated key is known, the table holds `known` plus the row's place.
         provisional = np.arange(known, known + len(words), dtype=np.int32)
         codes = provisional.copy()
         rows, slots = np.arange(len(words)), self._slots(hashes)
@@ -190,7 +196,7 @@ class KeyCodes:
         return codes
 
     def _grow(self, keys: int) -> None:
-        """Makes room; a new table takes over the known keys."""
+        """Makes room. A larger table takes over the known keys."""
         bits = max(8, (keys * _SLOTS_A_KEY).bit_length())
         if bits <= self._bits:
             return

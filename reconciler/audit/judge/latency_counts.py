@@ -1,7 +1,9 @@
-"""Exact counts of milliseconds in buckets. Order and partition change nothing; counts of prefixes add up.
+"""Exact counts of milliseconds in buckets.
 
-A bucket holds the numbers that share exponent and 7 bits of mantissa of `value + 1`: single values below 255 ms, then
-1/128 of the value wide. A percentile is the largest value of its bucket, so it is at most 1/128 too large.
+Order and partition of the values change nothing, and counts of prefixes add up. A bucket holds the values for which
+`value + 1` has the same exponent and the same first 7 bits of mantissa. Below 255 ms a bucket has a single value.
+Above, a bucket is 1/128 of the value wide. A percentile is the largest value of a bucket, so a percentile is at most
+1/128 too large.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _MANTISSA_BITS = 7
 _SHIFT = np.int64(52 - _MANTISSA_BITS)
 #: Bucket of the value 0.
 _BASE = int(np.float64(1.0).view(np.int64)) >> int(_SHIFT)
-#: Larger values share one bucket, because the value's double must be exact.
+#: Largest value with a bucket of its own. Larger values share one bucket, because the double of a value must be exact.
 _VALUE_MAX = 2**52
 
 
@@ -58,7 +60,11 @@ class LatencyCounts:
         self.buckets = total
 
     def percentiles(self) -> Percentiles | None:
-        """Computes percentiles; the q-th is the smallest bucket with q of the values up to it. None: no value."""
+        """Computes percentiles.
+
+        The q-th percentile is the first bucket at whose end the running count reaches a share q of all values. None: no
+        value was counted.
+        """
         count = self.count
         if not count:
             return None

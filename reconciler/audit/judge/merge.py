@@ -1,4 +1,4 @@
-"""Results of prefixes as Arrow rows and back, and their merge to one judged window.
+"""Turns results of prefixes into Arrow rows and back, and merges the results to one judged window.
 
 The order of prefixes changes nothing, because counts add up and findings are sorted.
 """
@@ -36,7 +36,8 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import STILL_DELIVERED
 
-#: Answer of a task: one row per count, latency, finding or error. `place` is the subscription's place in the plan.
+#: Columns of a task's answer: one row per count, latency, finding or error. `place` is the subscription's place in the
+#: plan.
 RESULT_SCHEMA = pa.schema(
     [
         pa.field("prefix", pa.int32(), nullable=False),
@@ -48,18 +49,18 @@ RESULT_SCHEMA = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-#: The same columns as Spark's DDL.
+#: Columns of a task's answer, as DDL of Spark.
 RESULT_DDL = (
     "prefix int not null, kind string not null, place int not null, name string not null, number bigint not null, "
     "count bigint not null, payload binary not null"
 )
-#: Subscriptions that a note lists one by one.
+#: Largest number of subscriptions that a note lists one by one.
 _NAMED_MAX = 20
 _Row = tuple[int, str, int, str, int, int, bytes]
 
 
 def error_rows(prefix: int, error: AuditError) -> pa.RecordBatch:
-    """Makes the answer of a prefix with an error, which Spark then neither repeats nor hides."""
+    """Makes the answer of a prefix with an error. Spark neither repeats nor hides an error that is an answer."""
     return _batch([(prefix, "error", -1, error.reason, 0, 0, str(error).encode())])
 
 
@@ -102,7 +103,7 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
 
 
 def key_file_rows(prefix: int, files: Sequence[KeyFile]) -> pa.RecordBatch:
-    """Makes rows for the files of judged keys that a task has written. `prefix` is one of the task's."""
+    """Makes rows for the files of judged keys that a task has written. `prefix` is one of the task's prefixes."""
     return _batch([(prefix, "key_file", file.place, file.name, 0, file.rows, b"") for file in files])
 
 
@@ -117,7 +118,10 @@ def _batch(rows: Sequence[_Row]) -> pa.RecordBatch:
 
 
 def merged(table: pa.Table, subscriptions: int, prefixes: Iterable[int]) -> PrefixResult:
-    """Merges all prefixes. Raises AuditError: the first error by prefix, or "engine" for a prefix without answer."""
+    """Merges all prefixes.
+
+    Raises the AuditError of the lowest prefix with an error, or AuditError("engine") for a prefix without an answer.
+    """
     total = PrefixResult(subscriptions=[SubscriptionCounts() for _ in range(subscriptions)])
     answered: Counter[int] = Counter()
     for row in sorted(table.to_pylist(), key=lambda row: (row["kind"] != "error", row["prefix"])):
@@ -172,7 +176,7 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
 
 
 def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) -> JudgedWindow:
-    """Makes the result of the window, which reports, tables and statements read."""
+    """Makes the result of the window. Reports, tables and statements are made from the result."""
     to_list: Counter[str] = Counter({rule.name: 0 for rule in RULES if rule.listed})
     for counts in total.subscriptions:
         to_list.update({NAMES[n - 1]: count for n, count in counts.classes.items() if RULES[n - 1].listed})
@@ -246,7 +250,7 @@ def _subscription(evidence: Evidence, place: int, counts: SubscriptionCounts) ->
 
 
 def _of_halves(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
-    """Writes the notes of subscriptions for which no outbox says which halves were committed."""
+    """Writes the notes about subscriptions without an outbox that says which halves were committed."""
     for plan, counts in zip(evidence.plan.subscriptions, total.subscriptions, strict=True):
         if plan.of_halves:
             yield sentence("of-halves", subscription=f"{plan.topic}/{plan.group}", count=counts.unproved)
@@ -286,7 +290,7 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
 
 
 def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
-    """Writes the notes about commits that count in another window than that of their rows."""
+    """Writes the notes about commits that count in another window than their rows."""
     for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
         for moved, code in ((counts.late, "counted-late"), (counts.unseen, "counted-next")):
             if moved.count:
@@ -295,7 +299,10 @@ def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
 
 
 def _still_delivered(findings: Iterable[Finding]) -> Iterable[str]:
-    """Writes the notes about losses that `explain` calls LAGGING or RETRYING. Both are true; the note says how."""
+    """Writes the notes about losses that `explain` calls LAGGING or RETRYING.
+
+    The note says how both statements can be true.
+    """
     found = Counter(
         (one.topic, one.group, str(one.evidence["verdict"]))
         for one in findings

@@ -1,7 +1,8 @@
-"""Judges one prefix: files in, counts and findings out. It uses no database, no Spark and no clock.
+"""Judges one prefix. The input is files. The output is counts and findings.
 
-Rows become numpy columns (rows.py) and keys become dense codes per topic (keys.py). Facts of every group are columns by
-code (group.py), which rules test (rules.py). Only findings become Python rows.
+The judgement uses no database, no Spark and no clock. Rows become numpy columns (rows.py) and keys become dense codes
+per topic (keys.py). The facts of every group are columns by code (group.py). The rules test these columns (rules.py).
+Only findings become Python rows.
 """
 
 from __future__ import annotations
@@ -33,27 +34,27 @@ from reconciler.contract.unique_key import key_of
 
 HOUR_MS = 3_600_000
 
-#: Latencies that end when a round took the key.
+#: Names of latencies that end when a round took the key.
 ACCOUNTED_LATENCIES = ("commit_to_announced", "announced_to_consumed")
 
-#: The outbox is first, because it has most keys, in one row each.
+#: Tables in the order of reading. The outbox is first, because it has the most keys, with one row per key.
 _TABLE_ORDER = ("outbox", "inbox", "announced", "consumed", "left", "pending", "candidate", "repair", "effects")
 _GROUP_TABLES = tuple(name for name in _TABLE_ORDER if name not in {"outbox", "repair"})
-#: Tables with one row per key (and group). Further rows are doubled ones.
+#: Tables with one row per key (and group). A second row of a key is a doubled row.
 _ONE_ROW_A_KEY = ("inbox", "effects", "candidate")
 _NOWHERE = np.empty(0, np.intp)
 
 
-#: Keys of other windows' rows that one note lists.
+#: Largest number of moved keys that one note lists.
 MOVED_NAMED_MAX = 20
 
 
 @dataclass(slots=True)
 class MovedKeys:
-    """Keys that count in another window than that of their row."""
+    """Keys that count in another window than their row."""
 
     count: int = 0
-    #: The smallest keys, at most MOVED_NAMED_MAX.
+    #: The smallest of these keys, at most MOVED_NAMED_MAX.
     first: list[bytes] = field(default_factory=list)
 
     def add(self, count: int, keys: Iterable[bytes]) -> None:
@@ -73,7 +74,7 @@ class SubscriptionCounts:
     latencies: dict[str, LatencyCounts] = field(default_factory=dict)
     #: Keys that count in this window although their rows are older.
     late: MovedKeys = field(default_factory=MovedKeys)
-    #: Keys with a row of this window that no witness has seen yet. They count in the next window.
+    #: Keys with a row of this window that no witness has seen yet. Such keys count in the next window.
     unseen: MovedKeys = field(default_factory=MovedKeys)
     #: Halves of this window in no class, because no outbox says whether they were committed.
     unproved: int = 0
@@ -81,19 +82,19 @@ class SubscriptionCounts:
 
 @dataclass(slots=True, kw_only=True)
 class PrefixResult:
-    """Result of one prefix, or of several together."""
+    """Result of one prefix, or of several prefixes together."""
 
     subscriptions: list[SubscriptionCounts]
     findings: list[FoundKey] = field(default_factory=list)
-    #: Topic -> keys that belong to the window in any of its groups, each once.
+    #: Topic -> number of keys that belong to the window of any group of the topic. A key counts once.
     messages: Counter[str] = field(default_factory=Counter)
-    #: Table -> rows that were read.
+    #: Table -> number of rows that were read.
     rows: Counter[str] = field(default_factory=Counter)
-    #: Table -> doubled rows, which count once.
+    #: Table -> number of doubled rows.
     doubled: Counter[str] = field(default_factory=Counter)
     #: Rows of the window that no subscription judges.
     unjudged: Counter[RowsOf] = field(default_factory=Counter)
-    #: Files of judged keys that tasks wrote. Empty: none were asked for.
+    #: Files of judged keys that tasks wrote. Empty: the audit writes no such files.
     key_files: list[KeyFile] = field(default_factory=list)
 
     def keep_first(self, findings_max: int) -> None:
@@ -107,8 +108,8 @@ def judge_prefix(
 ) -> PrefixResult:
     """Puts every key of the prefix in one class per subscription.
 
-    `keys` gets each judged key. None: keys are only counted.
-    Memory: about 160 bytes per row, for at most `plan.rows_at_once_max` rows and the largest row group.
+    `keys` gets each judged key. `keys` None: keys are only counted.
+    The memory is about 160 bytes per row, for at most `plan.rows_at_once_max` rows and the largest row group.
     Raises AuditError("inputs") for a file that fails a check.
     """
     result = PrefixResult(subscriptions=[SubscriptionCounts() for _ in plan.subscriptions])
@@ -137,7 +138,7 @@ def _judge_slice(plan: JudgePlan, prefix: int, part: Slice, result: PrefixResult
 
 
 def _check_prefix(prefix: int, index: KeyCodes, layout: KeyLayout, coded: Mapping[str, CodedRows]) -> None:
-    """Raises AuditError("inputs") for a key of another prefix, because it would be judged without its other rows."""
+    """Raises AuditError("inputs") for a key of another prefix. Such a key would be judged without its other rows."""
     prefixes = prefixes_of_words(layout, index.words)
     wrong = np.flatnonzero(prefixes != prefix)
     if len(wrong):
@@ -159,7 +160,7 @@ def _judge_topic(
     result: PrefixResult,
     keys: KeySink | None,
 ) -> Counter[str]:
-    """Judges a topic and adds to the result. Returns how many rows of each table were judged, except of repairs."""
+    """Judges a topic and adds to the result. Returns the number of judged rows of each table, without repairs."""
     layout, vocabulary = part.layout, part.vocabulary
     facts = topic_facts(coded["outbox"], len(index), vocabulary)
     result.doubled["outbox"] += len(coded["outbox"].codes) - int((facts.created_at != NEVER).sum())
@@ -194,8 +195,8 @@ def _judge_topic(
 def _count(counts: SubscriptionCounts, facts: GroupFacts, classes: npt.NDArray[np.uint8], asked: GroupPlan) -> None:
     """Adds classes, hours and latencies of the keys that belong to the window.
 
-    Latencies of rounds are left out if they span rounds that Redis lost, because a lost round may have taken the key
-    earlier.
+    A latency that ends with a round is left out if Redis lost rounds in between, because a lost round may have taken
+    the key earlier.
     """
     present = np.flatnonzero(facts.present)
     if not len(present):
@@ -230,7 +231,7 @@ def _count_moved(
 
 
 def _latency_times(facts: GroupFacts) -> dict[str, tuple[Longs, Longs]]:
-    """Finds start and end of each latency (result.LATENCIES). NEVER: there is no such time."""
+    """Finds start and end of each latency (result.LATENCIES). NEVER: a time is missing."""
     committed_at = np.where(facts.committed, facts.created_at, NEVER)
     applied_at = np.where(facts.incomplete, NEVER, facts.applied_at)
     proved_at = np.where(facts.repair.sent, facts.repair.created_at, NEVER)

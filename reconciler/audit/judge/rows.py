@@ -1,4 +1,4 @@
-"""Rows of one table as numpy columns: times as int64, names as codes of a vocabulary, keys as words."""
+"""Rows of one table as numpy columns. Times are int64, names are codes of a vocabulary, and keys are words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.audit.judge.keys import Codes, Longs, Words
 
 Flags = npt.NDArray[np.bool_]
 
-#: NULL among integers.
+#: Value that stands for NULL among integers.
 NULL = np.int64(np.iinfo(np.int64).min)
 #: Code of a NULL name.
 NO_NAME = -1
@@ -38,11 +38,11 @@ class Vocabulary:
         return found
 
     def name(self, number: int) -> str | None:
-        """Returns the name. None: NO_NAME."""
+        """Returns the name of a number. Returns None for NO_NAME."""
         return None if number < 0 else self._names[number]
 
     def ranks(self) -> Longs:
-        """Ranks the names: ranks[number] is the name's place in sorted order, whatever the order of reading was."""
+        """Ranks the names: ranks[number] is the name's place in sorted order. The order of reading does not matter."""
         ranks = np.empty(len(self._names), np.int64)
         ranks[np.argsort(np.array(self._names, dtype=object), kind="stable")] = np.arange(len(self._names))
         return ranks
@@ -69,7 +69,7 @@ class Vocabulary:
 
 
 def longs(column: pa.ChunkedArray) -> Longs:
-    """Converts integers to int64, and NULL to the constant NULL."""
+    """Converts integers to int64. A NULL becomes the constant NULL."""
     if pa.types.is_null(column.type):
         return np.full(len(column), NULL, np.int64)
     if column.null_count:
@@ -85,14 +85,14 @@ class Rows:
     words: Words
     names: Mapping[str, Codes]
     times: Mapping[str, Longs]
-    #: Four words per digest, and whether there is one. None: digests are not compared.
+    #: Four words per digest, and a flag that says whether the row has a digest. None: digests are not compared.
     digests: tuple[Words, Flags] | None = None
 
     def __len__(self) -> int:
         return len(self.words)
 
     def take(self, rows: npt.NDArray[np.intp] | None) -> Rows:
-        """Takes the rows at these places. None: all rows, without a copy."""
+        """Takes the rows at these places. With None, takes all rows without a copy."""
         if rows is None:
             return self
         digests = None if self.digests is None else (self.digests[0][rows], self.digests[1][rows])
@@ -105,7 +105,10 @@ class Rows:
 
 
 def places_of(column: Codes, wanted: Iterable[int]) -> dict[int, npt.NDArray[np.intp] | None]:
-    """Finds the places of each wanted number in a column of names, in order. None: all places. Absent: no place."""
+    """Finds the sorted places of each wanted number in a column of names. None stands for all places.
+
+    A number without a place is absent.
+    """
     wanted = set(wanted)
     if not len(column):
         return {}

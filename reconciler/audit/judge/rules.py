@@ -1,4 +1,7 @@
-"""Conditions of the ordered list of classes (classes.py), each over whole columns. The first that matches wins."""
+"""Conditions of the ordered list of classes (classes.py). A condition tests whole columns at once.
+
+The first matching condition wins.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from reconciler.audit.result.classes import NUMBERS, KeyClass
 
 Condition = Callable[[GroupFacts], Flags]
 
-#: In the order of the list. A condition is tested after those before it, so it does not repeat that they failed.
+#: Conditions in the order of the list. A condition is tested after all earlier conditions, so it does not repeat that
+#: they failed.
 CONDITIONS: dict[KeyClass, Condition] = {
     KeyClass.EFFECT_INCOMPLETE: lambda f: f.incomplete,
     KeyClass.EFFECT_WITHOUT_COMMIT: lambda f: f.effect & ~f.committed & np.bool_(f.outboxes_complete),
@@ -35,9 +39,9 @@ CONDITIONS: dict[KeyClass, Condition] = {
 
 
 def classify(facts: GroupFacts) -> npt.NDArray[np.uint8]:
-    """Finds each key's number in the list, from 1. 0: the key does not belong to the window.
+    """Finds for each key the number of its class in the list, from 1. 0: the key does not belong to the window.
 
-    Raises AssertionError if no rule matches, because the list then has a hole.
+    Raises AssertionError if no rule matches a key. Then the list has a hole.
     """
     classes = np.zeros(len(facts.present), np.uint8)
     for name in reversed(CONDITIONS):

@@ -1,4 +1,7 @@
-"""Rows that wait on the disk for their slice, in one scratch file without a name, which ends with its process."""
+"""Rows that wait on the disk for the reading of their slice. They are in one scratch file without a name.
+
+The file ends with the process.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,18 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.key_columns import KEY_BYTES_MAX, contiguous
 from reconciler.audit.judge.keys import KeyLayout, hash_of
 
-#: One layout for keys of every length, so that the slices of all files agree.
+#: Layout for keys of every length. With one layout, the slices of all files agree.
 _ANY_LENGTH = KeyLayout((1, KEY_BYTES_MAX))
 
 
 class Scratch:
-    """Rows of tables by slice. `add` them all, then read each slice once."""
+    """Scratch file of rows by table and slice. The caller adds all rows, then reads each slice once."""
 
     def __init__(self, slices: int) -> None:
         self._slices = slices
         self._file = tempfile.TemporaryFile(prefix="checkback-audit-", buffering=0)  # noqa: SIM115 - __exit__ closes it
         self._end = 0
-        #: (slice, table) -> (offset, length) of its pieces.
+        #: (slice, table) -> (offset, length) of each piece in the file.
         self._pieces: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
 
     def __enter__(self) -> Scratch:
@@ -52,7 +55,7 @@ class Scratch:
             raise AuditError("engine", f"{where}: {error.strerror or error}; {remedy}") from error
 
     def of(self, number: int, table: str) -> list[pa.Table]:
-        """Reads a slice's rows of a table once, in the order of `add`."""
+        """Reads a slice's rows of a table in the order of `add`. Each slice can be read once."""
         return [self._read(*place) for place in self._pieces.pop((number, table), ())]
 
     def _write(self, place: tuple[int, str], rows: pa.Table) -> None:

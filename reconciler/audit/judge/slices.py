@@ -1,4 +1,7 @@
-"""Reads the rows of one prefix, of all tables, as numpy columns. Too many rows for memory come in slices of keys."""
+"""Reads the rows of one prefix from all tables as numpy columns.
+
+If there are too many rows for memory, the rows come in slices of keys.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from reconciler.audit.judge.rows import Flags, Rows, Vocabulary, longs
 from reconciler.audit.judge.scratch import Scratch
 
 _INTEGERS = frozenset({"integer", "bigint"})
-#: Column that is read from these tables only if a repair was sent.
+#: Column of digests. It is read from these tables only if a repair was sent.
 _DIGEST = "content_digest"
 _NO_NAMES = np.empty(0, np.int32)
 _NO_TIMES = np.empty(0, np.int64)
@@ -28,19 +31,19 @@ _NO_TIMES = np.empty(0, np.int64)
 
 @dataclass(slots=True, kw_only=True)
 class Slice:
-    """All rows of some keys of a prefix."""
+    """Slice of a prefix: all rows of some of its keys."""
 
     layout: KeyLayout
     vocabulary: Vocabulary
     tables: dict[str, Rows]
-    #: Table -> rows that were read, doubled ones too. Only the first slice has them.
+    #: Table -> number of rows that were read, with doubled rows. Only the first slice has these numbers.
     read: Counter[str] = field(default_factory=Counter)
 
 
 def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slice]:
-    """Yields the prefix in one slice or several. Each file is read once.
+    """Yields the prefix in one slice or several slices. Each file is read once.
 
-    Raises AuditError: "inputs", or "engine" for a full disk.
+    Raises AuditError("inputs"). Raises AuditError("engine") for a full disk.
     """
     total = sum(file.rows for file in files if file.table in READ_TABLES)
     count = max(1, -(-total // rows_at_once_max))
@@ -61,7 +64,7 @@ def slices(files: Sequence[PlannedFile], rows_at_once_max: int) -> Iterator[Slic
 
 
 def _batches(files: Sequence[PlannedFile], read: Counter[str], *, by_row_group: bool) -> Iterator[tuple[str, pa.Table]]:
-    """Yields every row with its table's name; `read` counts the rows.
+    """Yields every row with the name of its table. `read` counts the rows.
 
     Repairs come first, because digests are read only if a repair was sent.
     """
@@ -115,7 +118,7 @@ def _rows(name: str, tables: Sequence[pa.Table], keys: pa.Array, layout: KeyLayo
 
 
 def _digests(tables: Sequence[pa.Table]) -> tuple[Words, Flags]:
-    """Reads four words per row (zeros for NULL), and whether the row has a digest."""
+    """Reads four words per row, and whether the row has a digest. For NULL, the words are zeros."""
     chunks = [chunk for table in tables for chunk in table[_DIGEST].chunks]
     there = [np.empty(0, np.bool_)]
     words = [np.empty((0, DIGEST_BYTES // 8), np.uint64)]

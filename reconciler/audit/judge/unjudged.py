@@ -1,6 +1,6 @@
 """Counts rows of the window that no subscription of the plan judges, by table, topic and group.
 
-It uses only columns that are read anyway. A table without such columns is not counted.
+The counting uses only columns that are read anyway. A table without such columns is not counted.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from reconciler.audit.result.values import AuditedSubscription, NoAnswer
 from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE, REPAIR_EVIDENCE
 from reconciler.contract.tables import EVERY_GROUP
 
-#: Tables of commits and effects, which an audit is about.
+#: Tables of commits and effects. An audit is about these tables.
 _OF_MESSAGES = frozenset({OUTBOX_EVIDENCE.name, INBOX_EVIDENCE.name, EFFECTS_EVIDENCE.name})
 
 
 def overlooked(
     asked: Collection[AuditedSubscription], messages: int, evidence: Mapping[RowsOf, int], sources: Mapping[RowsOf, int]
 ) -> NoAnswer | None:
-    """Says why unjudged rows prevent an answer. None: they are of others.
+    """Returns the reason why unjudged rows prevent an answer. None: the rows belong to other topics or groups.
 
-    They are the window's own under names that an export has padded, or all rows of the evidence.
-    `messages`: number of judged messages.
-    `evidence`, `sources`: unjudged rows in the evidence and at its sources.
+    Unjudged rows prevent an answer if they are the window's own under names that an export has padded, or if they are
+    all rows of the evidence.
+    `messages`: number of judged messages. `evidence`, `sources`: unjudged rows in the evidence and at its sources.
     """
     topics = {one.topic for one in asked}
     for (table, topic, group), rows in sorted([*evidence.items(), *sources.items()]):
@@ -54,9 +54,10 @@ def overlooked(
 def unjudged_rows(
     plan: JudgePlan, tables: Mapping[str, Rows], vocabulary: Vocabulary, judged: Mapping[str, int]
 ) -> Counter[RowsOf]:
-    """Counts rows by (table, topic, group). Doubled rows count as often as they occur.
+    """Counts unjudged rows by (table, topic, group). Doubled rows count as often as they occur.
 
-    `judged`: number of judged rows of a table, if it is known. A table with all its rows judged is skipped.
+    `judged` has the number of judged rows of a table, if the number is known. A table whose rows were all judged is
+    skipped.
     """
     found: Counter[RowsOf] = Counter()
     for name, group_column in GROUP_COLUMNS.items():
@@ -77,7 +78,10 @@ def unjudged_rows(
 
 
 def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabulary: Vocabulary) -> Flags:
-    """Marks judged rows: outbox rows and repairs of every group by their topic, all others by topic and group."""
+    """Marks judged rows. Outbox rows and repairs are judged by topic, for every group.
+
+    Other rows are judged by topic and group.
+    """
     asked = [(vocabulary.number(one.topic), vocabulary.number(one.group)) for one in plan.subscriptions]
     every_group = vocabulary.number(EVERY_GROUP)
     topic_places = _places([topic for topic, _ in asked], vocabulary)
@@ -95,7 +99,10 @@ def _judged(table: str, plan: JudgePlan, topics: Codes, groups: Codes, vocabular
 
 
 def _places(numbers: list[int], vocabulary: Vocabulary) -> npt.NDArray[np.int32]:
-    """Maps numbers of names to places from 1 among the wanted names. 0: another name, or (at the end) no name."""
+    """Maps numbers of names to places from 1 among the wanted names.
+
+    0 stands for another name, and at the end for no name.
+    """
     places = np.zeros(len(vocabulary) + 1, np.int32)
     for place, number in enumerate(dict.fromkeys(numbers), start=1):
         places[number] = place

@@ -1,7 +1,7 @@
-"""Writes files of judged keys where they are judged: in a task, under names that no other attempt has.
+"""Writes files of judged keys in the task that judges the keys. No other attempt uses the same file names.
 
-After: in the driver output/judged_tables.py takes the files that the tasks' answers name. Other files, of killed and
-second attempts, are removed with the folder of the run.
+Afterwards output/judged_tables.py, in the driver, takes the files that the tasks' answers name. Other files come from
+killed and second attempts. They are removed with the folder of the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from reconciler.audit.judged_tables.schema import KEYS, SCHEMAS
 from reconciler.audit.result.values import KeyFile, Window
 
 ROWS_A_GROUP = 131_072
-#: Options by which equal columns give equal bytes; no library's schema is embedded (as in output/tables.py).
+#: Options of the Parquet writer. Equal columns give equal bytes, and no library's schema is embedded (as in
+#: output/tables.py).
 WRITING: Mapping[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
@@ -73,7 +74,10 @@ class KeyFiles:
             Path(self._target.folder, file.name).unlink(missing_ok=True)
 
     def add(self, place: int, keys: pa.Table) -> None:
-        """Takes rows of a subscription, which wait until they fill a row group. Raises AuditError("engine")."""
+        """Takes rows of a subscription. The rows wait in memory until they fill a row group.
+
+        Raises AuditError("engine").
+        """
         try:
             file = self._files.get(place) or self._opened(place)
             file.waiting.append(keys)
@@ -138,7 +142,7 @@ def of_window(run: str, environment: str, window: Window, topic: str, group: str
 
 
 def sync(path: Path) -> None:
-    """Brings every byte of a file, or every name of a folder, to the disk. Raises OSError."""
+    """Syncs a file or a folder to the disk, so that the bytes or the names survive a loss of power. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,7 @@
-"""Columns of the four tables, with their meaning. Files and the reference page are made of them.
+"""Columns of the four tables, with the meaning of each column.
 
-Columns are only added, at the end and nullable. No column changes its type or meaning. SCHEMA_VERSION grows with each.
+Files and the reference page are made from these columns. A new column is nullable and comes at the end. No column
+changes its type or meaning. SCHEMA_VERSION grows with each new column.
 """
 
 from __future__ import annotations

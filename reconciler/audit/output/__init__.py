@@ -1,1 +1,1 @@
-"""Output of an audit: its folder."""
+"""Output of an audit: the folder OUT and the tables."""

@@ -1,4 +1,4 @@
-"""OUT/evidence: an audit's evidence is part of its output, so that others can judge it again."""
+"""OUT/evidence: an audit's evidence is part of the output, so that others can judge the evidence again."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ FOLDER = "evidence"
 
 
 def keep(evidence: Path, draft: Path, out: Path, *, is_ours: bool) -> None:
-    """Puts evidence into a draft of OUT. Our own evidence is moved; evidence of the older OUT is hard-linked.
+    """Puts evidence into a draft of OUT. Evidence that this audit collected is moved.
 
-    Other evidence stays in its place. Raises OSError.
+    Evidence of the older OUT is hard-linked. Any other evidence stays in its place. Raises OSError.
     """
     place = draft / FOLDER
     if is_ours:
         evidence.rename(place)
     elif evidence.resolve() == (out / FOLDER).resolve():
-        # The draft replaces the older OUT, and the evidence must not be removed with it.
+        # The draft replaces the older OUT. The evidence must not be removed with the older OUT.
         _link(evidence, place)
 
 

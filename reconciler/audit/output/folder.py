@@ -1,6 +1,7 @@
-"""OUT as a folder: one audit at a time claims it, writes beside it, and puts the result in its place in one step.
+"""OUT as a folder.
 
-A run that dies leaves the older output or none, never an incomplete one. The next run removes its unfinished files.
+One audit at a time claims OUT, writes beside OUT, and puts the result in the place of OUT in one step. A run that dies
+leaves the older output or no output, never an incomplete output. The next run removes the unfinished files.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from reconciler.audit.errors import AuditError, unwritable
 from reconciler.audit.output.lock import locked
 from reconciler.audit.result.documents import RESULT_KIND
 
-#: Linux: swaps two names in one step (renameat2(2), since 3.15).
+#: Flag of Linux's renameat2(2), since 3.15, that swaps two names in one step.
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedOutput:
-    """OUT while this process alone may write it."""
+    """OUT while only this process may write it."""
 
     path: Path
 
@@ -43,8 +44,9 @@ class ClaimedOutput:
 def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
     """Claims OUT for this process, until the block ends or the process dies.
 
-    Claim it before the long work, because a foreign folder or a second audit is refused at once. Raises AuditError:
-    "usage" for an OUT that holds something else, or that another audit is writing; "engine" for a full disk.
+    The claim comes before the long work, so that a foreign folder or a second audit is refused at once. Raises
+    AuditError("usage") if OUT holds something else, or if another audit is writing OUT. Raises AuditError("engine") for
+    a full disk.
     """
     path = Path(os.path.abspath(out))
     _refuse_what_is_no_output(path)
@@ -56,7 +58,7 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
         except OSError as error:
             raise unwritable(f"--out {out}", error) from error
         claimed = ClaimedOutput(path)
-        _refuse_what_is_no_output(path)  # again, because it may have changed before the lock was ours
+        _refuse_what_is_no_output(path)  # again, because OUT may have changed before the lock was ours
         for rest in path.parent.glob(f"{_escaped(claimed.partial_prefix)}*"):
             shutil.rmtree(rest, ignore_errors=True)
         yield claimed
@@ -64,7 +66,7 @@ def claim_output(out: Path | str) -> Iterator[ClaimedOutput]:
 
 @dataclass(slots=True)
 class OutputDraft:
-    """Unfinished output. Names of its files are relative to its folder, with "/"."""
+    """Unfinished output. The names of files are relative to the draft's folder, with "/"."""
 
     folder: Path
     _files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -82,7 +84,7 @@ class OutputDraft:
         return [self._files[name] for name in sorted(self._files)]
 
     def sync(self) -> None:
-        """Brings every byte and name to the disk, also those of moved evidence."""
+        """Syncs every byte and name to the disk. Moved evidence is synced, too."""
         for folder, _, names in os.walk(self.folder, topdown=False):
             for name in names:
                 _sync(Path(folder) / name, os.O_RDONLY)
@@ -93,8 +95,7 @@ class OutputDraft:
 def drafted_output(claimed: ClaimedOutput) -> Iterator[OutputDraft]:
     """Makes a draft beside OUT. At the regular end of the block the draft is made durable and replaces OUT.
 
-    After an error the draft is removed. Raises AuditError("engine") for errors of the disk; the older output then
-    stays.
+    After an error the draft is removed, and the older output stays. Raises AuditError("engine") for errors of the disk.
     """
     out = claimed.path
     draft: OutputDraft | None = None
@@ -140,14 +141,17 @@ def _sync(path: Path, flags: int) -> None:
 
 
 def _take_the_place(partial: Path, out: Path) -> None:
-    """Puts `partial` in the place of OUT and removes an older OUT. Readers see one of them, never a mixture."""
+    """Puts `partial` in the place of OUT and removes an older OUT.
+
+    Readers see either the older or the new OUT, never a mixture.
+    """
     if not out.exists():
         partial.rename(out)
         return
     if _exchange(partial, out):
         shutil.rmtree(partial, ignore_errors=True)
         return
-    # File systems without an exchange have no OUT for a moment, but never an incomplete one.
+    # On a file system without an exchange, OUT is missing for a moment. OUT is never incomplete.
     older = Path(tempfile.mkdtemp(prefix=f".{out.name}.partial-", dir=out.parent))
     out.rename(older / "older")
     partial.rename(out)
@@ -155,7 +159,7 @@ def _take_the_place(partial: Path, out: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges two names. False: the system or the file system cannot."""
+    """Exchanges two names. False: the system or the file system cannot exchange names."""
     try:
         rename: Any = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -170,5 +174,5 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """Escapes a text for Path.glob, because brackets and stars in a folder's name are no pattern."""
+    """Escapes a text for Path.glob, so that brackets and stars in a folder's name are no pattern."""
     return "".join(f"[{character}]" if character in "*?[" else character for character in text)

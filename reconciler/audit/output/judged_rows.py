@@ -1,4 +1,4 @@
-"""Makes rows of findings, counts and runs of one judgement. Tasks write the rows of keys where they judge them."""
+"""Makes rows of findings, counts and runs of one judgement. Tasks write the rows of the keys that they judge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.values import JudgedSubscription, JudgedWindow
 from reconciler.audit.statement.document import FOLDER, statement_name
 
-#: Columns of audit_findings -> other names that they have in a finding's evidence.
+#: Column of audit_findings -> another name that the column has in a finding's evidence.
 _OTHER_NAMES = {"as_of": "as_of_ms", "repair_first_sent_at": "repair_first_sent_ms", "first_seen_at": "first_seen_ms"}
 
 
@@ -53,7 +53,10 @@ def counts_rows(judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget
 def runs_row(
     judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget, out: Path, release: str, now_ms: int
 ) -> pa.Table:
-    """Makes the row of a run about a subscription. `out`: the folder with its statement. Raises OSError."""
+    """Makes the row of a run about a subscription. `out` is the folder with the subscription's statement.
+
+    Raises OSError.
+    """
     asked = one.subscription
     statement = (out / FOLDER / f"{statement_name(asked.topic, asked.group)}.json").read_bytes()
     said = json.loads(statement)
@@ -86,7 +89,7 @@ def runs_row(
 def _table(
     table: str, rows: list[dict[str, Any]], judged: JudgedWindow, one: JudgedSubscription, target: KeyTarget
 ) -> pa.Table:
-    """Makes a table of rows. A row names a time with _ms at its end."""
+    """Makes a table from rows. In a row, the name of a time ends with _ms."""
     asked = one.subscription
     constant = of_window(target.run, judged.environment, judged.window, asked.topic, asked.group, len(rows))
     arrays = []

@@ -1,7 +1,8 @@
-"""Tables in the folder of --tables. A run replaces one window of one environment, subscription by subscription.
+"""Tables in the folder of --tables. A run replaces one window of one environment for each of its subscriptions.
 
-A run becomes visible in its last step, when its rows in audit_runs replace those of the older run. Readers join the
-other tables with audit_runs, so they never see a run that died. The window's next audit removes the files of that run.
+A run becomes visible in its last step, when its rows in audit_runs replace the rows of the older run. Readers join the
+other tables with audit_runs, so readers never see a run that died. The window's next audit removes the files of a dead
+run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _OF_KEYS = (KEYS, FINDINGS, COUNTS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTables:
-    """One window of the tables, while this process alone may write it."""
+    """One window of the tables, while only this process may write the window."""
 
     path: Path
     #: Beginning of the names of the window's files.
@@ -44,7 +45,7 @@ class ClaimedTables:
 
     @property
     def attempts(self) -> Path:
-        """Folder in which tasks write, and in which all files wait for their place."""
+        """Folder in which tasks write files. All files wait there until they are moved to their place."""
         return Path(self.target.folder)
 
     def was_judged(self) -> bool:
@@ -53,9 +54,9 @@ class ClaimedTables:
         return visible.exists() and any(pq.read_table(visible, partitioning=None)["evidence_sha256"].to_pylist())
 
     def replace(self, judged: JudgedWindow, out: Path, *, release: str, now_ms: int) -> None:
-        """Replaces older rows of the same window and subscriptions by the rows of this run.
+        """Replaces older rows of the same window and subscriptions by rows of this run.
 
-        `out`: the folder with the statements. Raises AuditError("engine"); the older rows then stay valid.
+        `out` is the folder with the statements. Raises AuditError("engine"). After an error the older rows stay valid.
         """
         try:
             runs = [runs_row(judged, one, self.target, out, release, now_ms) for one in judged.subscriptions]
@@ -85,7 +86,10 @@ class ClaimedTables:
         return f"{self.window}_{_mark(topic, group)}"
 
     def _parts(self, files: Sequence[KeyFile], name: str) -> list[Path]:
-        """Takes the files of tasks. Few keys, or none, become one file, because readers need its columns."""
+        """Takes the files of tasks.
+
+        If there are few keys or no keys, makes one file, because readers need the columns of a file.
+        """
         paths = [self.attempts / file.name for file in files]
         if len(paths) == 1 or sum(file.rows for file in files) > ROWS_A_GROUP:
             return paths
@@ -111,8 +115,8 @@ class ClaimedTables:
 def claim_tables(tables: Path, out: Path, *, environment: str, window: Window, now_ms: int) -> Iterator[ClaimedTables]:
     """Claims one window of the tables for this process, until the block ends or the process dies.
 
-    Raises AuditError: "usage" for a folder that holds something else or lies in `out`, or a window that another audit
-    is writing; "engine" for a full disk.
+    Raises AuditError("usage") if the folder holds something else or lies in `out`, or if another audit is writing the
+    window. Raises AuditError("engine") for a full disk.
     """
     path = Path(os.path.abspath(tables))
     if path.resolve().is_relative_to(Path(out).resolve()):
@@ -153,7 +157,7 @@ def _others(visible: Path, runs: Sequence[pa.Table]) -> list[pa.Table]:
 
 
 def _plain(milliseconds: int) -> str:
-    """Writes a time without characters that file names or URLs treat specially."""
+    """Writes a time in characters that have no special meaning in file names and URLs."""
     return re.sub(r"[^0-9A-Za-z]", "", time_text(milliseconds))
 
 

@@ -1,4 +1,4 @@
-"""Lock by which one process at a time may write, for as long as it lives."""
+"""Lock that lets one process at a time write. The lock ends with the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def locked(name: Path, refusal: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # While the lock is held, because no process may lock a file that is about to be removed (see _lock).
+        # The file is removed while the lock is held. No process may lock a file that is about to be removed (see
+        # _lock).
         name.unlink(missing_ok=True)
         os.close(descriptor)
 
@@ -37,7 +38,7 @@ def _lock(name: Path, refusal: str) -> int:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
             raise AuditError("usage", refusal) from error
-        # The holder before us removes the file, and a lock on a removed name keeps no process out.
+        # The earlier holder removes the file. A lock on a file without a name keeps no process out.
         try:
             if os.fstat(descriptor).st_ino == os.stat(name).st_ino:
                 return descriptor

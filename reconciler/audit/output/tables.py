@@ -1,4 +1,4 @@
-"""findings.parquet and counts.parquet: the facts of the JSON files, for queries.
+"""findings.parquet and counts.parquet. The two files have the facts of the JSON files in a form for queries.
 
 The writer's settings are constant and no library's schema is embedded, so that equal tables are equal bytes.
 """
@@ -62,7 +62,7 @@ def findings_parquet(judged: JudgedWindow) -> bytes:
 
 
 def counts_parquet(judged: JudgedWindow) -> bytes:
-    """Makes one row per subscription and class, also for a class without keys."""
+    """Makes one row per subscription and class. A class without keys has a row, too."""
     rows = [
         {
             "environment": judged.environment,

@@ -1,7 +1,7 @@
-"""Writes OUT in one step: documents, tables, report and statements of one judgement.
+"""Writes OUT in one step. OUT has the documents, tables, report and statements of one judgement.
 
-Before: engines/job.py has judged. The same judgement by the same engine gives the same bytes in every file, on every
-machine and at any time. Another engine changes only its name in result.json, page and statements.
+engines/job.py makes the judgement. The same judgement by the same engine gives the same bytes in every file, on every
+machine and at any time. Another engine changes only the engine's name in result.json, page and statements.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ def write_output(
     evidence: Path | str | None = None,
     keep_evidence: bool = False,
 ) -> Path:
-    """Puts a judgement into OUT, instead of an older audit's output. Returns the path.
+    """Puts a judgement into OUT. Replaces an older audit's output. Returns the path.
 
-    `out`: a path, or the result of claim_output from before the work.
-    `engine`: where it was judged.
-    `zone`: time zone of the window for people (IANA name); times are UTC everywhere.
-    `language`: of the report, one of REPORT_LANGUAGES.
+    `out`: a path, or the result of an earlier claim_output.
+    `engine`: engine that has judged.
+    `zone`: IANA name of the time zone in which people read the window. All times in files are UTC.
+    `language`: language of the report, one of REPORT_LANGUAGES.
     `signing_key`: signs the statements. None: the statements say that they are unsigned.
     `previous`: an older OUT that the statements follow.
-    `evidence`: the folder (or URL) that was judged.
+    `evidence`: folder or URL that was judged.
     `keep_evidence`: True moves the evidence to OUT/evidence. Evidence already in OUT stays.
 
-    Raises AuditError: "usage" for OUT, a key or `previous` that cannot be used, "engine" for errors of the disk. OUT
-    then stays as it was.
+    Raises AuditError("usage") if OUT, a key or `previous` cannot be used. Raises AuditError("engine") for errors of the
+    disk. After an error OUT stays as it was.
     """
     key = read_signing_key(signing_key) if isinstance(signing_key, Path | str) else signing_key
     claim = nullcontext(out) if isinstance(out, ClaimedOutput) else claim_output(out)
@@ -73,7 +73,7 @@ def write_output(
 
 
 def write_documents(draft: OutputDraft, judged: JudgedWindow, result: dict[str, Any], zone: str, language: str) -> None:
-    """Writes every file but the statements."""
+    """Writes every file except the statements."""
     draft.write("result.json", canonical(result))
     draft.write("findings.json", canonical_lines(finding_document(finding) for finding in sorted_findings(judged)))
     draft.write("findings.parquet", findings_parquet(judged))
