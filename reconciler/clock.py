@@ -27,7 +27,8 @@ _SUSPENDED_TOO = _suspended_too()
 
 
 def utc_text(at_ms: int, *, timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
-    """Returns a time as people read it: RFC 3339, UTC. It is rounded down, so that "until" never promises too much.
+    """Returns a time as people read it: RFC 3339, UTC. The time is rounded down, so that "until" never promises too
+    much.
 
     A time outside of the calendar, as a damaged row may have, is shown as its number.
     """
@@ -101,7 +102,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests. Its time changes only by advance() and by sleeping. A lock guards it."""
+    """A clock for tests. The time of this clock changes only by advance() and by sleeping. A lock guards it."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms

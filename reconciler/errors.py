@@ -139,8 +139,8 @@ class Lacking(StrEnum):
 class AccessRefused(BrokerUnavailable):
     """A broker with access control refused a request. The broker executed nothing and gave no result.
 
-    Callers must treat the broker as away for this user. They must not take this error for an absence, an empty list or
-    the end of a transaction.
+    Callers must treat the broker as away for this user. Callers must not take this error for an absence, an empty list
+    or the end of a transaction.
     """
 
     def __init__(

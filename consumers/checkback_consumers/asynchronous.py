@@ -1,8 +1,8 @@
 """Handlers that are coroutines. Inbox row, effect and commit happen in the loop in which the handler was opened.
 
-The thread that brings a message waits for the loop. It is a thread of the client or of a replay worker. Heartbeats,
-offsets, locks of queues and the recorder never wait for a loop, so a blocked loop delays only messages. The waiting
-threads determine batches and order.
+The thread that brings a message waits for the loop. A message comes on a thread of the client or of a replay worker.
+Heartbeats, offsets, locks of queues and the recorder never wait for a loop, so a blocked loop delays only messages. The
+waiting threads determine batches and order.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class HandlersLoop:
 
     def open_apart(self) -> Callable[[], None]:
         """Opens the handler in a loop on a thread of its own, for a process without a loop. Does nothing if the handler
-        is open. The returned function closes the handler and ends the thread. It also closes the pooled connections of
-        an engine, because these connections belong to that loop."""
+        is open. The returned function closes the handler and ends the thread. The returned function also closes the
+        pooled connections of an engine, because these connections belong to that loop."""
         if self._opened is not None:
             return lambda: None
         loop = asyncio.new_event_loop()
@@ -308,9 +308,9 @@ class AwaitedSqlInbox:
     """The inbox in the service's own database, like SqlInbox, for handlers that are coroutines.
 
     `database` is a SQLAlchemy AsyncEngine, an async_sessionmaker, or a callable. The callable returns an AsyncSession,
-    an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. It may also return an object that
-    gives such a connection by `await` or `async with`, as `acquire` of asyncpg's pool does. After its message, each
-    connection is closed or given back. Threads call this inbox.
+    an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. The callable may also return an
+    object that gives such a connection by `await` or `async with`, as `acquire` of asyncpg's pool does. After its
+    message, each connection is closed or given back. Threads call this inbox.
     """
 
     is_weaker = False

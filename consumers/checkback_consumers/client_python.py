@@ -128,8 +128,8 @@ class NativeConsumer:
         clock: Clock | None = None,
     ) -> None:
         """`subscriptions` maps a topic to its tags ("a || b", "*"). Without `subscriptions`, the consumer subscribes to
-        each handler's topics with "*". `acl` gives the keys with which the library signs. They are read once, when the
-        consumer is made. The library supports no TLS here.
+        each handler's topics with "*". `acl` gives the keys with which the library signs. The keys are read once, when
+        the consumer is made. The library supports no TLS here.
 
         Raises InvalidValue for handlers, subscriptions or name servers that are not usable. Raises MissingDependency if
         the library is not installed, and the error says what to install. Raises ConfigurationError if HOME cannot be

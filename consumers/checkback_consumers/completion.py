@@ -74,7 +74,7 @@ class Completion:
     is_placed: bool = False
 
 
-#: A login that cannot use the column. Its rows are complete from the start.
+#: A login that cannot use the column. Rows that such a login writes are complete from the start.
 AT_ONCE = Completion()
 
 
@@ -88,8 +88,8 @@ class KnownCompletions:
         #: Engine, or function that returns a connection -> the answer of its database, and the monotonic second of that
         #: answer.
         self._known: WeakKeyDictionary[Any, tuple[Completion, float]] = WeakKeyDictionary()
-        #: Engines and functions whose stored answer was about another database, or is outdated. Their databases are
-        #: asked each time.
+        #: Engines and functions whose stored answer was about another database, or is outdated. The databases of such
+        #: engines and functions are asked each time.
         self._doubted: WeakSet[Any] = WeakSet()
         self._told: set[str] = set()
 

@@ -26,7 +26,7 @@ class HandOverRows(RepairClaims):
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
         """Returns each held topic with the kinds of its holds. Raises ConfigurationError if the login may not read
-        holds, and DatabaseAway."""
+        holds. Can also raise DatabaseAway."""
         try:
             with reading(self._engine) as connection:
                 return active_holds(connection, environment)

@@ -48,8 +48,8 @@ logger = logging.getLogger(__name__)
 #: any record directly (request code 309).
 _UNDECIDED = HALF_TOPICS | {DISCARD_TOPIC}
 
-#: The service's own function, called as handler(message, connection). It is a `def` or an `async def`, and neither
-#: commits nor rolls back.
+#: The service's own function, called as handler(message, connection). The function is a `def` or an `async def`, and
+#: neither commits nor rolls back.
 BusinessHandler = Callable[[Any, Any], object]
 DedupeBy = Callable[[ConsumedMessage], str | None]
 #: Returns the database of a message: an Engine, a sessionmaker, or a function that returns a connection. All deliveries
@@ -125,9 +125,9 @@ class _Batches:
 class TransactionalHandler:
     """A handler behind its inbox. Call it with a message.
 
-    The call returns CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out. This suits concurrent, orderly and
-    pull consumption and the native client. `apply` does the same work, but raises exceptions. Threads can share a
-    handler: it keeps nothing but counters.
+    The call returns CONSUME_SUCCESS or RECONSUME_LATER and lets no Exception out. These answers suit concurrent,
+    orderly and pull consumption and the native client. `apply` does the same work, but raises exceptions. Threads can
+    share a handler: it keeps nothing but counters.
 
     `async with` opens an `async def` handler in the running loop, where its calls then run. The end of the block
     cancels calls that still run, and their messages come again. Threads call the handler like any other handler, and
@@ -233,9 +233,9 @@ class TransactionalHandler:
         await self._loop.close()
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
-        """Handles a batch, as the listener of a push consumer. It stops at the first message that fails and returns the
-        position of this message. Messages before this position are acknowledged. Messages after it run without the
-        failed message; in orderly consumption they run later."""
+        """Handles a batch, as the listener of a push consumer. The call stops at the first message that fails and
+        returns the position of this message. Messages before this position are acknowledged. Messages after it run
+        without the failed message; in orderly consumption they run later."""
         if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
             return ConsumeStatus.CONSUME_SUCCESS
         for position, message in enumerate(messages):
@@ -453,8 +453,8 @@ def transactional_handler(
     database happen twice.
 
     An `async def` needs an asynchronous database: an AsyncEngine, an async_sessionmaker, or a function. The function
-    returns an AsyncSession, an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. It may also
-    return an object that gives such a connection by `await` or `async with`.
+    returns an AsyncSession, an AsyncConnection, a connection of asyncpg, or an AsyncConnection of psycopg. The function
+    may also return an object that gives such a connection by `await` or `async with`.
     """
     wanted = (topics,) if isinstance(topics, str) else topics
 

@@ -58,7 +58,8 @@ class ConsumedMessage(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOverMessage:
-    """A message that a replay worker delivers. Its fields come from a hand-over row instead of a queue."""
+    """A message that a replay worker delivers. The fields of the message come from a hand-over row instead of a
+    queue."""
 
     topic: str
     unique_key: str

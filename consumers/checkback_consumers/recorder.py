@@ -7,8 +7,8 @@ they are 10 s old, so a short silence of Redis costs nothing. Older keys are dro
 the memory bound. The inbox has all dropped keys.
 
 SADD may be repeated safely, even if Redis executed the first SADD and only its answer was lost. A late SADD is
-harmless, too. It names the commit set and never an older generation, so it adds keys to the set that is youngest at its
-arrival.
+harmless, too. A SADD names the commit set and never an older generation, so it adds keys to the set that is youngest at
+its arrival.
 """
 
 from __future__ import annotations

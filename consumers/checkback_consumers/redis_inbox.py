@@ -49,8 +49,8 @@ class RedisInbox:
         environment: str,
         #: Seconds for which a mark is kept. A message that is delivered later has its effect again.
         keep_seconds: float = KEEP_SECONDS_DEFAULT,
-        #: Length of the lease. It must be longer than the longest handler; otherwise two handlers may run at once.
-        #: After a crash, the key stays taken for this long.
+        #: Length of the lease. The lease must be longer than the longest handler. Otherwise, two handlers may run at
+        #: once. After a crash, the key stays taken for this long.
         lease_seconds: float = 300.0,
     ) -> None:
         self._client = client

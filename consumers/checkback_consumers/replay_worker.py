@@ -119,7 +119,7 @@ class ReplayWorker:
         environment: str,
         #: Topics whose rows the worker takes.
         topics: str | Iterable[str],
-        #: URL of the ledger. Its login needs the rights of replay. Give this or `queue`.
+        #: URL of the ledger. The login of the URL needs the rights of replay. Give this or `queue`.
         ledger_url: Secret | None = None,
         #: Another source of rows, for tests.
         queue: HandOverQueue | None = None,

@@ -1,5 +1,5 @@
-"""The inbox's statements on the caller's connection. They write the inbox row, and check at the end whether the
-transaction is still the same."""
+"""The inbox's statements on the caller's connection. The statements write the inbox row, and check at the end whether
+the transaction is still the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SqlSession(CallersConnection):
         self._is_marked = False
         #: SQL expression for the mark of this transaction's incomplete row: PostgreSQL's own transaction id, or :mark.
         self.mark_sql = "CAST(txid_current() AS VARCHAR)" if self.dialect == "postgresql" else ":mark"
-        #: The value of :mark. This value tells the transaction from transactions of other connections. The savepoint
+        #: The value of :mark. The mark tells the transaction from transactions of other connections. The savepoint
         #: tells the transaction from a later transaction of the same connection.
         self.mark_text = secrets.token_hex(8)
         #: PostgreSQL's id of the transaction that wrote the first row. None: no row was written yet, or the database is

@@ -34,8 +34,8 @@ class AnnouncementRoute:
     queues: int = SHARDS_DEFAULT
     #: Business topic -> its own unique-key topic, if it has one.
     topics: Mapping[str, str] = field(default_factory=dict)
-    #: Secret with which every announcement is signed (HMAC-SHA256). It is given as bytes, or as a function that returns
-    #: a list of secrets. The first secret of the list signs. None: announcements are not signed.
+    #: Secret with which every announcement is signed (HMAC-SHA256). The secret is given as bytes, or as a function that
+    #: returns a list of secrets. The first secret of the list signs. None: announcements are not signed.
     signature_secret: SignatureSecret | None = field(default=None, repr=False)
     #: Version 0: one bare key per message.
     bare_keys: bool = False
@@ -72,7 +72,7 @@ class AnnouncementReceipt:
 
 
 class Announcer:
-    """Sends announcements. It has no state, and is as thread-safe as its sender."""
+    """Sends announcements. An announcer has no state, and is as thread-safe as its sender."""
 
     def __init__(self, sender: AnnouncementSender, route: AnnouncementRoute) -> None:
         self._sender = sender

@@ -5,8 +5,8 @@ async with producer.transaction(message) as tx, session.begin():   # the half is
     ...                                                            # business
                                                                    # commit; then outcome, END_TRANSACTION, announcement
 
-A cancelled block raises CancelledError at once. Its remaining work becomes a step on a thread, and the producer's end
-waits for this step.
+A cancelled block raises CancelledError at once. The remaining work of the block becomes a step on a thread, and the
+producer's end waits for this step.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class AsyncTransactionalProducer:
 
     def __init__(
         self,
-        #: The result of `open_producer`. It must not be started yet.
+        #: The result of `open_producer`. The producer must not be started yet.
         producer: TransactionalProducer,
         *,
         #: The engine that the blocks use. The size of its pool, with overflow, gives `blocks_max`.

@@ -2,10 +2,10 @@
 answer.
 
 A missing row alone never leads to the answer ROLLBACK. Only a committed tombstone under the same key does. A local
-transaction that comes after the tombstone fails at `record`, so it cannot contradict the answer. This holds only for
-the database whose mark the half carries. The row of any other half may be committed in another database of the group,
-or nowhere, because a Java member has no outbox. For such a half, a row in this database proves the commit, but a
-missing row or a tombstone proves nothing.
+transaction that comes after the tombstone fails at `record`, so it cannot contradict the answer. A tombstone has this
+meaning only in the database whose mark the half carries. The row of any other half may be committed in another database
+of the group, or nowhere, because a Java member has no outbox. For such a half, a row in this database proves the
+commit, but a missing row or a tombstone proves nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reconciler.policy.sweeping import OutboxFact
 logger = logging.getLogger(__name__)
 
 LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT = 60.0
-#: Default of the brokers' transactionCheckMax. It is 15, but 5 in release 4.3.0.
+#: Default of the brokers' transactionCheckMax. Brokers use 15, but release 4.3.0 uses 5.
 CHECK_MAXIMUM_DEFAULT = 15
 #: Seconds for which a database that did not answer is not asked again. Brokers repeat their check-back after 30 s or
 #: more.
@@ -75,7 +75,7 @@ def _foreign(half: CheckedHalf) -> str:
 
 
 class CheckAnswerer:
-    """Answers a broker's check-backs. It has no state and is thread-safe. It may run outside the producer."""
+    """Answers a broker's check-backs. The object has no state, is thread-safe, and may run outside the producer."""
 
     def __init__(
         self,

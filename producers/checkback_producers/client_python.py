@@ -40,12 +40,12 @@ from reconciler.rocketmq.wire.acl import AclCredentials
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.rocketmq.wire.message import Message
 
-#: Placeholder for the unique key, which only the library makes. It is used while the other fields of the message are
-#: checked.
+#: Placeholder for the unique key, which only the library makes. The placeholder is used while the other fields of the
+#: message are checked.
 _KEY_TO_COME = "0" * 32
 
-#: The local transaction, as a function. It receives the Transaction, calls `record` first, and commits its own database
-#: transaction.
+#: The local transaction, as a function. The function receives the Transaction, calls `record` first, and commits its
+#: own database transaction.
 LocalTransactionFunction = Callable[[Transaction], object]
 
 
@@ -70,8 +70,8 @@ class NativeProducer(TransactionalProducer):
         """Sends a half, runs `local_transaction(tx)` on this thread, reads the outcome, ends the transaction and
         announces a commit.
 
-        The returned transaction has the fields `outcome`, `reason`, `unique_key` and `is_announced`. Its outcome is
-        what was *read* from the outbox. Raises what the local transaction raised, KeyboardInterrupt included. Raises
+        The returned transaction has the fields `outcome`, `reason`, `unique_key` and `is_announced`. `outcome` is what
+        was *read* from the outbox. Raises what the local transaction raised, KeyboardInterrupt included. Raises
         NotRecorded without a row, and NotCommitted without a commit. Before the local transaction runs, the call can
         raise InvalidValue, HalfNotSafe, TransientError and PermanentError. RequestTimeout means that our own deadline
         has passed.
@@ -151,12 +151,12 @@ def open_native_producer(
 ) -> NativeProducer:
     """Makes a producer over rocketmq-client-python; start it once, or use it as a context manager.
 
-    `instance` is a remoting client that sends the announcements instead of the library. It knows the queue, tries other
-    brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic` gets one message at the
-    start, so that brokers register the group. `max_body_bytes` is the largest uncompressed body of a half. `acl` gives
-    the keys with which the library signs, as they are when the producer is made. The library supports no TLS here.
-    `send_timeout_seconds` is the longest time for storing the half. Other parameters have the meaning that they have in
-    `open_producer`.
+    `instance` is a remoting client that sends the announcements instead of the library. This client knows the queue,
+    tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic` gets one
+    message at the start, so that brokers register the group. `max_body_bytes` is the largest uncompressed body of a
+    half. `acl` gives the keys with which the library signs, as they are when the producer is made. The library supports
+    no TLS here. `send_timeout_seconds` is the longest time for storing the half. Other parameters have the meaning that
+    they have in `open_producer`.
 
     Raises MissingDependency if the library is not installed, and the error says what to install. Raises
     ConfigurationError for contradicting settings or an unwritable HOME. Can raise InvalidValue and UsageError.

@@ -87,7 +87,8 @@ def native_message(library: NativeLibrary, message: Message) -> Iterator[Any]:
 
 
 class PlainProducer:
-    """An ordinary producer of the package. It sends to a chosen queue and waits for the confirmation. Thread-safe.
+    """An ordinary producer of the package. The producer sends to a chosen queue and waits for the confirmation.
+    Thread-safe.
 
     The package's own `send_sync` cannot choose a queue, and 2.0.0 has no `send_orderly`; both libraries have the C
     function SendMessageOrderly.
@@ -223,7 +224,7 @@ def configure(
     """Configures a producer before its start."""
     library.set_name_servers(made, name_servers)
     library.set_credentials(made, acl)
-    # Neither version has a method for this on producers.
+    # In neither version do producers have a method for this setting.
     library.exceptions.ffi_check(
         library.ffi.dll.SetProducerInstanceName(made._handle, instance_name.encode("ascii"))  # noqa: SLF001
     )

@@ -54,7 +54,7 @@ from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import WitnessDatabase
 
-#: How long inserting a tombstone waits for a transaction that holds the key.
+#: The longest time for which the insert of a tombstone waits for a transaction that holds the key.
 TOMBSTONE_LOCK_SECONDS = 2.0
 #: The savepoint that precedes a row whose texts the database may change.
 _SAVEPOINT = "reconciler_outbox_texts"

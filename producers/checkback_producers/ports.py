@@ -1,8 +1,8 @@
 """The calls by which the producer's procedures reach the outside world. Each call has one effect, and nothing is kept
 in memory.
 
-The procedures are send, end of a block, check answer, announcement and sweep. They reach brokers, databases and the
-caller's transaction only through these ports. The adapters are outbox.py (SQL), remoting.py (brokers) and
+The procedures are send, end of a block, check answer, announcement and sweep. The procedures reach brokers, databases
+and the caller's transaction only through these ports. The adapters are outbox.py (SQL), remoting.py (brokers) and
 client_python.py.
 """
 

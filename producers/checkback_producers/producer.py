@@ -1,5 +1,5 @@
-"""The producer of transactional messages. It does steps 1 to 3 of the way of one message (ARCHITECTURE.md), through
-ports."""
+"""The producer of transactional messages. The producer does steps 1 to 3 of the way of one message (ARCHITECTURE.md),
+through ports."""
 
 from __future__ import annotations
 

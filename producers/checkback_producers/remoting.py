@@ -213,7 +213,7 @@ def open_producer(
     completion: Completion = "end",
     #: True: the outbox row keeps the body, so that the message can be sent again even if its half is gone.
     keep_bodies: bool = False,
-    #: Age from which a half without a row is rolled back. It must be longer than the longest local transaction.
+    #: Age from which a half without a row is rolled back. The age must be longer than the longest local transaction.
     local_transaction_timeout_seconds: float = LOCAL_TRANSACTION_TIMEOUT_SECONDS_DEFAULT,
     #: The brokers' transactionCheckMax.
     check_maximum: int = CHECK_MAXIMUM_DEFAULT,

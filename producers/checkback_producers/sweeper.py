@@ -37,7 +37,7 @@ class OutboxSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """What one sweep did, summed over all sources."""
+    """Results of one sweep, summed over all sources."""
 
     #: NEW rows that were announced.
     announced: int = 0
@@ -54,8 +54,8 @@ class SweepReport:
     unprovable: int = 0
     #: SETTLED and ROLLED_BACK rows that were deleted because of their age.
     deleted: int = 0
-    #: Rows that took effect in two inboxes of one group. They are never settled, but announced again. `problems` names
-    #: one such row per page.
+    #: Rows that took effect in two inboxes of one group. Such rows are never settled, but announced again. `problems`
+    #: names one such row per page.
     doubled: int = 0
     #: Rows with damaged values that the walk or a review met. They stay as they are. `problems` names one such row per
     #: page.
@@ -291,7 +291,7 @@ class Sweeper:
     def _announce_pages(
         self, source: OutboxSource, walk: _Walk, failures: dict[str, ReconcilerError], *, with_key: bool
     ) -> SweepReport:
-        """Announces half of a sweep's pages. Stops earlier at the newest row."""
+        """Announces half of a sweep's pages, or fewer if the newest row comes earlier."""
         rules = self._rules
         report = SweepReport()
         for _ in range(max(1, rules.pages_maximum // 2)):
@@ -397,7 +397,7 @@ class Sweeper:
 
 
 def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]]) -> SweepReport:
-    """Reports such rows; the source does not count as failed, as with damaged rows."""
+    """Reports rows with another content in an inbox, if there are any. The source does not count as failed."""
     if not differing:
         return SweepReport()
     first, whose = differing[0]
@@ -409,7 +409,7 @@ def _difference(source: OutboxSource, differing: Sequence[tuple[OutboxFact, str]
 
 
 def _double_effects(source: OutboxSource, doubled: Sequence[tuple[OutboxFact, tuple[int, ...]]]) -> SweepReport:
-    """Reports such rows; the source does not count as failed, as with damaged rows."""
+    """Reports rows with a double effect, if there are any. The source does not count as failed."""
     if not doubled:
         return SweepReport()
     first, applied_ms = doubled[0]
@@ -426,7 +426,7 @@ def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
 
 
 def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
-    """Reports such rows; the source does not count as failed, because all its other rows were finished."""
+    """Reports damaged rows, if there are any. The source does not count as failed, because all other rows were finished."""
     damaged = [fact for fact in facts if fact.damage is not None]
     if not damaged:
         return SweepReport()

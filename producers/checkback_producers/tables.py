@@ -1,7 +1,7 @@
 """The outbox's tables for a service's own migrations, and an engine like the plug-in's own.
 
 After `create_all`, call `ensure_identity(engine)` once, which gives the database its identity. `open_engine` is mainly
-for SQLite. It sets WAL, and BEGIN IMMEDIATE for writers.
+for SQLite. `open_engine` sets WAL, and BEGIN IMMEDIATE for writers.
 """
 
 from reconciler.sql.engines import open_engine

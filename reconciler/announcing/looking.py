@@ -1,8 +1,8 @@
 """Asks, once for a whole process, what each idle subscription has to know every second.
 
 One statement asks whether an outage is open. Pipelines ask whether Redis still has the stored offsets, and renew the
-leases of the queues. A look decides nothing. It calls each subscription whose state has changed, and the subscription
-then asks for itself.
+leases of the queues. A look decides nothing. A look calls each subscription whose state has changed, and the
+subscription then asks for itself.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 class PulledBatch:
     """The answer to one pull."""
 
-    #: The list begins with the oldest message. It is empty if no message has the tag.
+    #: The list begins with the oldest message. The list is empty if no message has the tag.
     messages: Sequence[PulledAnnouncement]
     #: Offset of the next pull. Messages with other tags lie before it, too.
     next_offset: int
@@ -65,8 +65,8 @@ class PullUnderWay(Protocol):
 
 
 class AnnouncementSource(Protocol):
-    """Reads the unique-key topic, or the half topic. Its calls can raise BrokerRefused, and TransientError if a later
-    try can succeed."""
+    """Reads the unique-key topic, or the half topic. Every call can raise BrokerRefused. Every call can raise
+    TransientError, after which a later try can succeed."""
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         """Returns the readable queues on every master of the route."""
@@ -97,8 +97,8 @@ class EventKind(StrEnum):
 
     #: `count` announcements were quarantined.
     REFUSED = "REFUSED"
-    #: The broker has deleted first_offset to last_offset - 1, or never had these offsets. Their keys are announced
-    #: again from the outbox.
+    #: The broker has deleted first_offset to last_offset - 1, or never had these offsets. Keys of these offsets are
+    #: announced again from the outbox.
     OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
     #: Redis lost an offset that it had, so Redis has lost its memory.
     MEMORY_LOST = "MEMORY_LOST"

@@ -23,7 +23,8 @@ class Held(Enum):
     SAME = auto()
     #: Another record is at the offset, or the queue ends before the offset.
     OTHER = auto()
-    #: The broker deleted the record by age, or does not show it. This proves nothing and counts as no difference.
+    #: The broker deleted the record by age, or does not show it. Such an answer proves nothing and counts as no
+    #: difference.
     GONE = auto()
 
 

@@ -5,11 +5,11 @@ The reader pulls without a filter at the end of the queue, and the broker holds 
 The reader knows the record before its place. After each pull, the reader checks whether the queue still has this
 record. A lost tail does not come back, so a record that is unchanged then was unchanged before. If the record has
 changed, or if the broker fails twice in a row, the reader lets its followers go. Each follower then pulls by itself
-from its stored offset, for which it has its own proof (reconciler/announcing/step.py).
+from its stored offset, for which the follower has a proof of its own (reconciler/announcing/step.py).
 
 A follower names its tag, and gets all messages with this tag from a place on that the reader returns. The number of
 messages that wait for followers of a queue is limited. Above the limit, the reader lets the follower with the most
-waiting messages go. This follower reads the queue by itself again.
+waiting messages go, and this follower reads the queue by itself again.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class ProvedPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandedOut:
-    """The messages that a follower has to admit next. They are all messages with its tag before the place
-    `following`."""
+    """The messages that a follower has to admit next. The list has all messages with the follower's tag before the
+    place `following`."""
 
     messages: tuple[PulledAnnouncement, ...]
     following: ProvedPlace
@@ -132,8 +132,8 @@ class QueueReader:
             self._let_go(follower)
 
     def handed_out(self, follower: Follower) -> HandedOut | None:
-        """Returns the messages that the follower has to admit next. They keep waiting until `taken` is called. Returns
-        None if the follower was let go, or if the reader has no place yet."""
+        """Returns the messages that the follower has to admit next. The messages keep waiting until `taken` is called.
+        Returns None if the follower was let go, or if the reader has no place yet."""
         with self._lock:
             if self._here is None or follower not in self._followers.get(follower.tag, ()):
                 return None
@@ -227,7 +227,7 @@ class QueueReader:
         return _IDLE.pause_seconds(self._idle_turns)
 
     def _first_place(self) -> ProvedPlace:
-        """Returns the first place of the reader. It is the position of the first follower, near the end of the
+        """Returns the first place of the reader. This place is the position of the first follower, near the end of the
         queue."""
         offset = self._begins_at
         record, is_beginning = None, True

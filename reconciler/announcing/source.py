@@ -28,8 +28,8 @@ from reconciler.rocketmq.wire.record import MessageRecord
 #: The consumer group of the pulls. This group stores no offsets at the broker, because the offsets are in Redis beside
 #: the keys.
 PULL_GROUP = "RECONCILER_ANNOUNCEMENTS"
-#: Length of the longest decompressed body. It is sixteen times the longest announcement, so that the quarantine shows
-#: the real size.
+#: Length of the longest decompressed body. The limit is sixteen times the longest announcement, so that the quarantine
+#: shows the real size.
 READ_BYTES_MAX = 1024 * 1024
 
 

@@ -8,8 +8,8 @@ pull at this record. If the broker has another record there, the step reads agai
 broker still has.
 
 A key may lie in another queue than its hash says, because its sender fell back to that queue. Keys and offset move
-together, so the key goes into the shard of its queue. Its consumption is recorded in the shard of its hash. Such a key
-stays pending until an inbox look-up settles it.
+together, so the key goes into the shard of its queue. The key's consumption is recorded in the shard of its hash. Such
+a key stays pending until an inbox look-up settles it.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class AnnouncementStep:
         return self._read(queue, known, position)
 
     def _read(self, queue: AnnouncementQueue, known: QueueView, position: int) -> StepOutcome:
-        """Pulls for this subscription alone, by tag. It is new or behind, or its queue was replaced."""
+        """Pulls by tag for this subscription alone, because it is new or behind, or its queue was replaced."""
         start = None if known.follower is None else known.follower.start
         pulled = self._pull(queue, known, position)
         if known.position != position:

@@ -1,7 +1,7 @@
 """Reads the settings. A flag goes before a variable, a variable before the file, and the file before a default. Every
 problem is reported at once.
 
-A variable overrides one setting. Its name is ``RECONCILER_`` and the setting's name, with ``__`` for nesting
+A variable overrides one setting. The variable's name is ``RECONCILER_`` and the setting's name, with ``__`` for nesting
 (``RECONCILER_REDIS__URL``). ``RECONCILER_REDIS__URL_FILE`` names a file that holds the value. The file of a secret is
 read again later (secret_settings.py). ``RECONCILER_CONFIG`` names the settings file. An unknown setting or variable is
 an error.
@@ -51,7 +51,7 @@ class SettingsDocument:
     values: dict[str, Any] = field(repr=False)
     #: Path of a setting -> the variable that gives its value. All other settings come from the file.
     variables: Mapping[tuple[str, ...], str]
-    #: Variables and secrets that cannot be used. Each has one line with the remedy.
+    #: Variables and secrets that cannot be used. Each of these problems is one line with the remedy.
     problems: list[str]
     #: Paths of unreadable secrets, which are left out of the values.
     unread: frozenset[tuple[str, ...]] = frozenset()

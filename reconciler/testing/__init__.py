@@ -2,8 +2,8 @@
 
     from reconciler.testing import Checkback
 
-The names below are public. The package includes the pytest plug-in `checkback`. Its fixture `checkback_kit` gives each
-test a `Checkback` of its own. Each name is imported when it is first used, because every run of pytest loads the
+The names below are public. The package includes the pytest plug-in `checkback`, whose fixture `checkback_kit` gives
+each test a `Checkback` of its own. Each name is imported when it is first used, because every run of pytest loads the
 plug-in.
 """
 

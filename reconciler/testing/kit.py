@@ -59,8 +59,8 @@ END_TIMEOUT_SECONDS = 1.0
 
 
 class RunningConsumer(Protocol):
-    """A consumer that `run` starts and stops. It is a TransactionalConsumer, or a consumer of the service with these
-    two methods."""
+    """A consumer that `run` starts and stops. Such a consumer is a TransactionalConsumer, or a consumer of the service
+    with these two methods."""
 
     def start(self) -> object:
         """Joins the consumer group."""
@@ -141,8 +141,8 @@ class Checkback:
 
     @property
     def instance(self) -> ClientInstance:
-        """The client for producers and consumers that your service opens with `instance=`. These follow the clock of
-        the test, like the producers and consumers that the kit opens."""
+        """The client for producers and consumers that your service opens with `instance=`. Those producers and
+        consumers follow the clock of the test, like the ones that the kit opens."""
         if self._service is None:
             self._service = self._producer_instance()
         return self._service

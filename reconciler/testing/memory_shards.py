@@ -1,4 +1,4 @@
-"""Half sets, commit sets, rounds, leases and captures in memory. They behave like those of reconciler/shards.
+"""Half sets, commit sets, rounds, leases and captures in memory. All of them behave as reconciler/shards does in Redis.
 
 Thread-safe. Every call takes one lock, as Redis runs one command at a time.
 
@@ -539,7 +539,8 @@ def with_round(
 
 
 class MemoryCommitSink:
-    """The CommitSink of the recorder. It writes to the commit sets in memory, with the kit's number of shards."""
+    """The CommitSink of the recorder. This sink writes to the commit sets in memory, with the kit's number of
+    shards."""
 
     def __init__(self, shards: MemoryShards) -> None:
         self._shards = shards

@@ -1,4 +1,4 @@
-"""Clocks of the test kit. They show the machine's time plus the moves of a test. SQLite's own time follows these
+"""Clocks of the test kit. A clock shows the machine's time plus the moves of the test. SQLite's own time follows these
 clocks.
 
 Each kind of host has its own clock, so a test can move a single clock. `advance` moves all clocks together without

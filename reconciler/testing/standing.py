@@ -1,5 +1,5 @@
-"""Finds out how far each commit has come. It reads outboxes and inboxes, and names the step that a commit without
-effect has reached."""
+"""Finds out how far each commit has come. This module reads outboxes and inboxes, and names the step that a commit
+without effect has reached."""
 
 from __future__ import annotations
 

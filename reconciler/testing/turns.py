@@ -1,5 +1,5 @@
-"""Waits of the test kit. It waits for other threads in real time. For everything else, it runs turns until nothing
-changes any more."""
+"""Waits of the test kit. The kit waits for other threads in real time. For everything else, the kit runs turns until
+nothing changes any more."""
 
 from __future__ import annotations
 

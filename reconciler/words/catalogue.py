@@ -25,7 +25,8 @@ def sentences(language: str) -> Mapping[str, str]:
 
 @cache
 def sentence(code: str, language: str) -> str:
-    """Returns the sentence of one code. This is faster than reading all entries, because most entries are one line."""
+    """Returns the sentence of one code. Reading one line is faster than reading all entries, and most entries are one
+    line."""
     entry = f"\n{code}.{language} = "
     for text in _texts():
         begin = text.find(entry)
