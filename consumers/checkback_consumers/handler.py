@@ -401,7 +401,7 @@ def _inbox_for(database: Any, loop: HandlersLoop | None) -> Inbox | Callable[[Co
     if isinstance(database, Inbox) and loop is None:
         return database
     if not isinstance(database, sa.Engine) and callable(database) and _takes_a_message(database):
-        require_database(database)  # checks the function; its result is checked for each message
+        require_database(database)  # only the function is checked here; its result is checked for each message
         return partial(_inbox_of, cast("DatabaseOf", database), loop)
     return _inbox_in(database, loop)
 

@@ -281,8 +281,8 @@ class Sweeper:
         If announcing fails for a topic, the rest of the sweep skips that topic.
         """
         failures: dict[str, ReconcilerError] = {}
-        # The walk comes first. If very many rows must be skipped, the other half of the pages may exceed the time of a
-        # statement.
+        # The walk comes first. If very many rows must be skipped, reading the other half of the pages may exceed the
+        # deadline of a statement.
         report = self._announce_pages(source, self._walks[number], failures, with_key=False)
         if not self._is_stopping():
             report = report.plus(self._announce_pages(source, _Walk(), failures, with_key=True))
@@ -426,7 +426,7 @@ def _sound(facts: Sequence[OutboxFact]) -> list[OutboxFact]:
 
 
 def _damage(source: OutboxSource, facts: Sequence[OutboxFact]) -> SweepReport:
-    """Reports damaged rows, if there are any. The source does not count as failed, because all other rows were finished."""
+    """Reports damaged rows, if there are any. The source does not count as failed: all its other rows were finished."""
     damaged = [fact for fact in facts if fact.damage is not None]
     if not damaged:
         return SweepReport()

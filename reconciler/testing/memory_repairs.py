@@ -48,7 +48,7 @@ class MemoryRepairRows:
         self.english = english
         self.lock = threading.RLock()
         self.candidates: dict[tuple[Subscription, str], Candidate] = {}
-        #: Key of an UNKNOWN candidate -> the reason why it is undecided, and the time since when.
+        #: Key of an UNKNOWN candidate -> the reason why it is undecided, and the time since which it is undecided.
         self.causes: dict[tuple[Subscription, str], tuple[Undecided, int]] = {}
         self.repairs: dict[RepairKey, Repair] = {}
         self.messages: dict[RepairKey, str] = {}
