@@ -1,4 +1,4 @@
-"""Commands that change something. Acts on many messages first show what they would do."""
+"""Commands that change something. An act on many messages first shows what it would do."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Table = tuple[Sequence[str], Sequence[tuple[object, ...]]]
 
 #: Exit code if the operator declined: nothing was repaired.
 DECLINED = 4
-#: The most wanted columns of a table of repairs.
+#: The columns of a table of repairs that a person needs first.
 _FIRST = ("unique key", "verdict", "outcome")
-#: Printed with each dismissal.
+#: The line that is printed with each dismissal.
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
-#: Year of a parsed time of day without a date.
+#: The year of a parsed time of day that has no date.
 _YEAR_OF_NO_DATE = 1900
 #: Most messages of a `dismiss --all` whose outcome is previewed.
 PREVIEWED_MAX = 100
@@ -48,7 +48,7 @@ _SENTENCES_MAX = 20
 
 
 class _Way(StrEnum):
-    """How named messages are repaired."""
+    """The way in which named messages are repaired."""
 
     LADDER = RepairAct.LADDER
     HAND_OVER = RepairAct.HAND_OVER
@@ -113,7 +113,7 @@ def repair(
 
 
 def _named_rows(connections: Connections, report: ManualRepairReport | DismissalReport) -> Table:
-    """Returns columns and rows with the business ids that outboxes have."""
+    """Returns columns and rows of a report, with the business ids from the outboxes."""
     from reconciler.commands.asking.business_ids import business_ids_of
 
     names = business_ids_of(connections, list(dict.fromkeys(line.unique_key for line in report.keys)))
@@ -123,7 +123,7 @@ def _named_rows(connections: Connections, report: ManualRepairReport | Dismissal
 def _ask_first(
     preview: ManualRepairReport, every: str, named: Callable[[ManualRepairReport], Table]
 ) -> Mapping[str, str]:
-    """Asks the person, and returns what they saw before their yes."""
+    """Shows a preview, and asks the person. Returns key -> the word for what the person saw before the yes."""
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
@@ -132,7 +132,10 @@ def _ask_first(
 
 
 def _counted(preview: ManualRepairReport) -> str:
-    """Counts messages, and subscriptions if they are more, because a message may be lost for several groups."""
+    """Returns the number of messages as a text. If there are more subscriptions than messages, it has both numbers.
+
+    A message may be lost for several groups.
+    """
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)
     text = _messages(messages)
@@ -240,7 +243,7 @@ def _all_dismissed(
     dry_run: bool,
     yes: bool,
 ) -> DismissalReport:
-    """Dismisses what waits for a person, after a preview. Raises Exit if the person declines."""
+    """Dismisses all keys that wait for a person, after a preview. Raises Exit if the person declines."""
     from reconciler.commands.acts.dismiss import preview_of_all
 
     shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
@@ -255,7 +258,7 @@ def _all_dismissed(
 
 
 def _require_yes(question: str, every: str) -> None:
-    """Returns if the person says yes. Raises Exit for a no, InvalidValue if nobody answers."""
+    """Returns if the person says yes. Raises Exit if the person says no, and InvalidValue if nobody answers."""
     answer = ask(f"{question} [y/N]: ")
     if answer is None:
         raise InvalidValue(every, True, "the question got no answer: give --yes, or name keys")
@@ -310,7 +313,7 @@ def hold(
 
 
 def _next_ms(until: datetime, *, now_ms: int) -> int:
-    """Converts to milliseconds. A time of day without a date is the next one."""
+    """Returns a time in milliseconds. A time of day without a date means the next such time."""
     if until.year == _YEAR_OF_NO_DATE:
         now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
         until = datetime.combine(now.date(), until.time())

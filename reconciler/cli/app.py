@@ -1,4 +1,4 @@
-"""The command `reconciler`: registers the commands, and alone turns errors into exit codes.
+"""The command `reconciler`. It registers all commands. Only this module turns errors into exit codes:
 
 0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence · 3 a
 dependency is unreachable · 4 partly done · 5 changed meanwhile · 70 a bug, with its traceback · 130 SIGINT or a second
@@ -80,7 +80,7 @@ web_command.register(app)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs one command and returns its exit code. Raises only SystemExit."""
+    """Runs one command, and returns its exit code. Raises nothing except SystemExit."""
     try:
         code = get_command(_only(arguments)).main(args=list(arguments), prog_name="reconciler", standalone_mode=False)
     except TyperException as error:
@@ -101,8 +101,10 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _only(arguments: Sequence[str]) -> typer.Typer:
-    """Returns an app with only the first named command, because typer reads the options of every command that it
-    has."""
+    """Returns an app that has only the first command in `arguments`.
+
+    Typer reads the options of every command of an app, so an app with all commands starts slowly.
+    """
     name = arguments[0] if arguments else ""
     only = copy(app)
     only.registered_commands = [one for one in app.registered_commands if _name_of(one) == name]
@@ -115,7 +117,7 @@ def _name_of(command: CommandInfo) -> str:
 
 
 def _lines_of(error: TyperException) -> list[str]:
-    """Returns what typer would print. Usage errors come with the command's usage."""
+    """Returns the lines that typer would print for an error. For a usage error, they include the command's usage."""
     show = getattr(error, "show", None)
     if show is None:
         return [f"reconciler: {error}"]

@@ -1,5 +1,7 @@
-"""The commands audit and statement: this process is replaced by the audit's, which judges without the service's
-code."""
+"""The commands `audit` and `statement`. The process of the audit replaces this process.
+
+The audit judges without the code of the service.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from typer.core import TyperCommand
 
 from reconciler.commands.audit_program import audit_program
 
-#: The audit reads its own arguments, including --help.
+#: Settings with which this command passes all arguments to the audit. The audit reads them itself, --help included.
 _ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-#: Words for completion: those of a command, and the values of an option with a list of them. The audit has its own code
-#: for its arguments, which no other part imports; a test compares the two.
+#: Command or option -> words for completion. For an option, these are the values of a closed list. The audit has its
+#: own code for arguments, which no other part imports. A test compares these words with that code.
 WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
@@ -38,10 +40,10 @@ VALUES = {
 
 
 class AuditCommand(TyperCommand):
-    """A command whose options this process completes, but does not read."""
+    """A command with options that this process completes, but does not read."""
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[override]  # the context is typer's
-        """Returns words that begin with this text; an empty list for a value that only the shell can complete."""
+        """Returns the words that begin with this text. Returns none for a value that only the shell can complete."""
         typed: list[str] = list(ctx.args)
         place = next((one for one in (f"{self.name} {word}" for word in typed) if one in WORDS), self.name or "")
         asked = typed[-1] if typed else ""
@@ -79,7 +81,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:
-    """Replaces this process, so that exit codes and signals are the audit's own."""
+    """Replaces this process by the audit. So the caller gets the audit's exit code, and signals reach the audit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, audit_program(command, *arguments))  # noqa: S606 - our own interpreter

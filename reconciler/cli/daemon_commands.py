@@ -1,4 +1,4 @@
-"""Commands that run until they are stopped, and the single round: run, once, sweep, announcements, replay, broker."""
+"""Commands that run until a stop: run, sweep, announcements, replay and broker. The single pass `once` is here, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups: reconciler group."""
+"""The commands of `reconciler group`, about consumer groups."""
 
 from __future__ import annotations
 

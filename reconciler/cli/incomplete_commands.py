@@ -1,4 +1,4 @@
-"""Inbox rows whose handler committed halfway: reconciler incomplete."""
+"""The command `incomplete`, for inbox rows whose handler committed before it had finished."""
 
 from __future__ import annotations
 

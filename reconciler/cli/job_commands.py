@@ -1,4 +1,4 @@
-"""Long acts that people requested in the console or by the API: reconciler jobs."""
+"""The commands of `reconciler job`, about long acts that people requested in the console or by the API."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without aski
 
 
 def read_settings(config: Path | None) -> Settings:
-    """Reads the settings of --config, RECONCILER_CONFIG or the usual places, and sets up logging by them.
+    """Reads the settings of --config, RECONCILER_CONFIG or the usual places. It sets up logging by these settings.
 
-    Raises ConfigurationError with every problem.
+    Raises one ConfigurationError with every problem of the settings.
     """
     settings = settings_of(config)
     # A short command logs only warnings.
@@ -45,9 +45,9 @@ def read_settings(config: Path | None) -> Settings:
 
 
 def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
-    """Reads the settings of a command that runs until it is stopped. SIGTERM and SIGINT are handled from now on.
+    """Reads the settings of a command that runs until a stop. SIGTERM and SIGINT are handled from now on.
 
-    Raises ConfigurationError with every problem.
+    Raises one ConfigurationError with every problem of the settings.
     """
     from reconciler.contract.release import release, revision
     from reconciler.wiring.scheduler import StopSignals  # APScheduler is slow to load
@@ -67,7 +67,7 @@ def _set_up_logging(settings: Settings, level: str) -> None:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Reads only the settings."""
+    """Reads the settings, and does not set up logging."""
     with without_collector():
         from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
 
@@ -80,8 +80,10 @@ def settings_of(config: Path | None) -> Settings:
 
 
 def url_of(text: str) -> str:
-    """Returns a URL from people: the text itself, or the contents of @FILE. Raises ConfigurationError, which shows no
-    secret."""
+    """Returns the URL that a person gave: the text itself, or the contents of @FILE.
+
+    Raises ConfigurationError. The error shows no secret.
+    """
     if not text.startswith("@"):
         return text
     try:
@@ -92,14 +94,17 @@ def url_of(text: str) -> str:
 
 
 def warn_of_password(context: typer.Context, url: str, *, instead: str) -> None:
-    """Warns of a password that --url shows to everybody on the host, and names the option that keeps it out."""
+    """Warns of a password in --url, which everybody on the host can see.
+
+    `instead`: the option that hides a password.
+    """
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):
         remark(f"reconciler: the password in --url is visible in the list of processes: {instead} keeps it out")
 
 
 def seconds_of(option: str, text: str) -> int:
-    """Parses a duration as people type it."""
+    """Returns the seconds of a duration that a person typed."""
     found = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text.strip())
     if found is None:
         raise InvalidValue(option, text, "a whole number with its unit, as 30m, 2h or 1d")
@@ -107,7 +112,7 @@ def seconds_of(option: str, text: str) -> int:
 
 
 def require_key(text: str) -> str:
-    """Parses a unique key as people type it. Raises InvalidValue, because here a wrong key is a usage error."""
+    """Returns the unique key that a person typed. Raises InvalidValue, because a wrong key is a usage error here."""
     try:
         return require_unique_key(text.strip())
     except MalformedInput as error:

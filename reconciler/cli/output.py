@@ -1,6 +1,7 @@
-"""Layout of results: a table for people, one JSON document for programs, with the same data.
+"""Prints results: a table for people, or one JSON document for programs. Both have the same data.
 
-If the terminal is too narrow for a table, each row is a record: its first words, then one line per value.
+If the terminal is too narrow for a table, each row becomes a record. The first line of a record has the first values of
+the row. Each further line has one value.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
     Row = Sequence[Text]
 
 SCHEMA_VERSION = 1
-#: Sentences in narrower columns are hard to read.
+#: Least width of a column with sentences. Sentences in narrower columns are hard to read.
 NARROWEST_SENTENCE = 30
-#: Width of a unique key.
+#: Least width of a value in a record, which is the width of a unique key.
 NARROWEST_VALUE = 32
-#: Indent of each line of a record except the first one.
+#: Indent of each line of a record except the first line.
 INDENT = "  "
 
 
 class Output(StrEnum):
-    """Form of a command's output."""
+    """The form of a command's output."""
 
     TABLE = "table"
     JSON = "json"
@@ -41,7 +42,7 @@ class Output(StrEnum):
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Prints one JSON object with its schema version to standard output."""
-    # The stream's own escape of a letter is not always a JSON escape.
+    # A stream that cannot write a letter may escape it in a form that is not JSON.
     is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, default=_jsonable, ensure_ascii=is_ascii)
     say(visible_json(text))
@@ -56,10 +57,10 @@ def print_table(
     to_people: bool = False,
     as_records: bool = False,
 ) -> None:
-    """Prints a table or records to standard output. `first`: the most wanted columns, which also begin a record.
+    """Prints a table or records to standard output. If the output is no terminal, it prints plain text.
 
-    Plain text if the output is no terminal. `to_people`: prints to standard error, because the table is no data.
-    `as_records`: records even if a table fits, for wide tables of few rows.
+    `first`: the columns that a person needs first, which also begin a record. `to_people`: prints to standard error,
+    because the table is no data. `as_records`: prints records even if a table fits, for wide tables of few rows.
     """
     from rich.text import Text  # slow to load
 
@@ -82,7 +83,10 @@ def print_table(
 def with_business_ids(
     columns: Sequence[str], rows: Sequence[tuple[object, ...]], names: Mapping[str, str], *, key: str = "unique key"
 ) -> tuple[Sequence[str], Sequence[tuple[object, ...]]]:
-    """Adds a column with the business id of each key. Without business ids the table stays the same."""
+    """Returns columns and rows with an additional column for the business id of each key.
+
+    If no key has a business id, the table stays as it is.
+    """
     if not names:
         return columns, rows
     place = columns.index(key)
@@ -91,21 +95,21 @@ def with_business_ids(
 
 
 def time_text(milliseconds: int | None) -> str:
-    """Formats RFC 3339 UTC with milliseconds; empty for None."""
+    """Returns a time as RFC 3339 UTC with milliseconds. Returns an empty text for None."""
     return "" if milliseconds is None else utc_text(milliseconds, timespec="milliseconds")
 
 
 def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:
-    """Returns the columns of single words, such as keys and times, which people copy."""
+    """Returns the numbers of the columns whose values are single words, such as keys and times. People copy these."""
     return {number for number in range(len(rows[0])) if not any(" " in row[number].plain for row in rows)}
 
 
 def _width_needed(names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> int:
-    """Computes the width of a table that breaks no word and wraps sentences into a few lines."""
+    """Returns the width of a table that breaks no word, and wraps sentences into a few lines."""
     needed = 1
     for number, name in enumerate(names):
         longest = max(row[number].cell_len for row in rows)
-        # A heading of single words is not wrapped either. A line and two spaces separate columns.
+        # The heading of a column of single words is not wrapped either. A line and two spaces separate two columns.
         needed += 3 + (max(longest, len(name)) if number in whole else min(longest, NARROWEST_SENTENCE))
     return needed
 
@@ -123,12 +127,15 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Row], whole: Collect
 
 
 def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, leading: int) -> Iterator[Text]:
-    """Yields lines: the first `leading` cells of a row in one, then each other cell with its name. Empty cells are left
-    out."""
+    """Yields the lines of all records. Empty cells are left out.
+
+    `leading`: number of cells in the first line of a record. Each further line has one cell with the name of its
+    column.
+    """
     from rich.text import Text
 
     label = max((len(name) for name in names[leading:]), default=0)
-    width = screen.width  # one look-up, because each access to it looks it up
+    width = screen.width  # read once, because each access measures the terminal again
     for row in rows:
         head = Text(INDENT, "bold").join(cell for cell in row[:leading] if cell.plain)
         yield from _hanging(screen, width, Text("", "bold"), Text(INDENT), head)
@@ -139,7 +146,7 @@ def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, lead
 
 
 def _hanging(screen: Console, width: int, before: Text, below: Text, text: Text) -> Iterator[Text]:
-    """Yields the text in lines of that width. A word is broken only if it is longer than a line."""
+    """Yields the text in lines of this width. A word is broken only if the word is longer than a line."""
     room = max(NARROWEST_VALUE, width - below.cell_len)
     fits = text.cell_len <= room and "\n" not in text.plain
     for number, line in enumerate([text] if fits else text.wrap(screen, room)):

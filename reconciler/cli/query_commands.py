@@ -1,4 +1,4 @@
-"""Commit queries: reconciler query."""
+"""The commands of `reconciler query`, about commit queries."""
 
 from __future__ import annotations
 

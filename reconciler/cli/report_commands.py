@@ -1,4 +1,4 @@
-"""Commands that only look: status, list, explain, docs."""
+"""Commands that change nothing: status, list, explain, docs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ListingName(StrEnum):
-    """What can be listed."""
+    """The names of the listings."""
 
     CANDIDATES = "candidates"
     REPAIRS = "repairs"
@@ -35,7 +35,7 @@ class ListingName(StrEnum):
     ACTIONS = "actions"
 
 
-#: Table of status -> its most wanted columns. Tables that are not named here have topic and group.
+#: Table of `status` -> the columns that a person needs first. In all other tables these are topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),
@@ -119,7 +119,7 @@ def list_rows(
     for name, value in given.items():
         if value is None:
             continue
-        # An ignored filter would look like an empty answer.
+        # A filter that the listing lacks is refused, because ignoring it would show rows that do not match.
         if name not in filters:
             raise InvalidValue(name, str(value), f"does not apply to {what.value}")
         values |= _meaning(filters[name], value)
@@ -203,7 +203,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
 
 
 def _with_times(values: Mapping[str, object]) -> dict[str, object]:
-    """Converts milliseconds to times for people, at any depth."""
+    """Returns values in which milliseconds are times for people, at any depth."""
     shown: dict[str, object] = {}
     for name, value in values.items():
         if name.endswith("_ms") and type(value) is int:
@@ -214,7 +214,7 @@ def _with_times(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], *, first: Sequence[str]) -> None:
-    """Prints rows, with milliseconds as times for people."""
+    """Prints rows. Milliseconds are printed as times for people."""
     shown = [[_cell(c, v) for c, v in zip(columns, row, strict=True)] for row in rows]
     print_table(title, [_heading(column) for column in columns], shown, first=[_heading(column) for column in first])
 

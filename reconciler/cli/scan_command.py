@@ -1,4 +1,4 @@
-"""The command for the halves of a cluster, without settings: reconciler scan."""
+"""The command `scan`, which finds the halves of a cluster and needs no settings."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from reconciler.wiring.commit_queries import Business
     from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
 
-#: Most rows of halves in a table. The other forms have all.
+#: Most rows of halves in a table. All other forms of output have every half.
 _SHOWN_MAX = 50
 
 
 class ScanOutput(StrEnum):
-    """Form of a scan's output."""
+    """The form of a scan's output."""
 
     TABLE = "table"
-    #: One object per look.
+    #: One object for each look.
     JSON = "json"
-    #: One object per line: first the look, then its brokers, groups, halves and notes.
+    #: One object in each line: first the look, then the look's brokers, groups, halves and notes.
     JSONL = "jsonl"
-    #: A page that opens offline, in both languages.
+    #: One HTML page in two languages, which opens offline.
     HTML = "html"
 
 
@@ -152,7 +152,7 @@ def _business(file: Path) -> Business:
 
 
 def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
-    """Makes the credentials of the options. None: without access control. Raises InvalidValue."""
+    """Returns the credentials that the options give. None: the options give no user. Raises InvalidValue."""
     from reconciler.wiring.half_scan import AclCredentials
 
     if access_key is None and secret_key_file is None:
@@ -170,7 +170,7 @@ def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCred
 def tls_of(
     *, tls: bool, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool
 ) -> TlsSettings | None:
-    """Makes the TLS settings of the options. None: without TLS. A file means TLS, too."""
+    """Returns the TLS settings that the options give. None: no TLS. An option with a file implies TLS."""
     from reconciler.wiring.half_scan import TlsSettings
 
     if not tls and ca_file is None and certificate_file is None:
@@ -184,7 +184,7 @@ def tls_of(
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Shows one bar per broker, for people at a terminal."""
+    """Shows one progress bar for each broker to people at a terminal."""
     from rich.progress import (  # slow to load
         BarColumn,
         MofNCompleteColumn,

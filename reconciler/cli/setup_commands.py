@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 config_app = typer.Typer(help="Check and show the settings.", no_args_is_help=True)
 db_app = typer.Typer(help="Tables of outbox, inbox and ledger.", no_args_is_help=True)
 topics_app = typer.Typer(help="Topics that the reconciler needs.", no_args_is_help=True)
-#: Levels in the order of reading.
+#: Levels of findings, in the order in which a person reads the findings.
 _LEVELS: tuple[Level, ...] = ("fail", "note", "ok")
 
 
 class Tree(StrEnum):
-    """Tables that belong together."""
+    """The trees of tables. The tables of one tree belong together."""
 
     OUTBOX = "outbox"
     INBOX = "inbox"
@@ -52,7 +52,7 @@ class Tree(StrEnum):
 
 
 class Dialect(StrEnum):
-    """Databases that are supported."""
+    """The databases for which DDL can be printed."""
 
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
@@ -60,7 +60,7 @@ class Dialect(StrEnum):
 
 
 class Server(StrEnum):
-    """Servers with logins."""
+    """The kinds of servers that have logins."""
 
     BROKERS = "brokers"
     REDIS = "redis"
@@ -68,13 +68,13 @@ class Server(StrEnum):
     MYSQL = "mysql"
 
 
-#: Beginning of a remark for each server. redis-cli has no remarks, so that line is not for pasting.
+#: Kind of server -> the text that begins a remark. redis-cli knows no remarks, so a remark for Redis cannot be pasted.
 _REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
 
 PlainAclOption = Annotated[
     bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
 ]
-#: Step of `uninstall` -> the text before its lines.
+#: Step of `uninstall` -> the text that is printed before the lines of this step.
 _STEPS = {
     "processes": "processes under systemd; else `docker compose down`, or `helm uninstall`:",
     "evidence": "where no other deployment uses them: tables of a service, at",
@@ -293,7 +293,7 @@ def doctor(
 
 
 def print_diagnoses(title: str, findings: Sequence[Diagnosis]) -> None:
-    """Prints a table, the worst first, and the pages to read next."""
+    """Prints a table of findings, and the pages to read next. The worst findings come first."""
     worst_first = sorted(findings, key=lambda finding: _LEVELS.index(finding.level))
     columns = ("check", "result", "what was found", "what to do")
     rows = [f.as_row() for f in worst_first]

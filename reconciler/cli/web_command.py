@@ -1,4 +1,4 @@
-"""The console and the HTTP API, and their users: reconciler web."""
+"""The commands of `reconciler web`: they serve the console and the HTTP API, and manage users and tokens."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ def web_serving(
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
 ) -> AbstractContextManager[tuple[str, int]]:
-    """Serves console and API within the block. `does_jobs`: also works on jobs, because nothing else in the process
-    does.
+    """Serves console and API within the block.
 
-    `metering`, `repair_rate`: the process' own, if it has them. Raises MissingDependency, ConfigurationError.
+    `does_jobs`: also works on jobs, because no other part of this process works on jobs. `metering`, `repair_rate`: of
+    this process, if it has these. Raises MissingDependency, ConfigurationError.
     """
     with _extra_needed():
         from reconciler.web.server import serving_web

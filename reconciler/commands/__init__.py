@@ -1,1 +1,1 @@
-"""What each command does. Only its own command loads a module, so `--help` loads no driver and no broker client."""
+"""What each command does. A module is loaded only by the command that needs it, so `--help` loads no driver."""

@@ -66,7 +66,7 @@ class NamedCheck(NamedTuple):
     #: The remedy for an error that names no remedy.
     otherwise: Fact | None
     run: Check
-    #: Dependencies of the check. If one of these is away, its absence is the cause of what the check finds.
+    #: Dependencies of the check. If a dependency is away, its absence explains what the check finds.
     needs: tuple[Hashable, ...] = ()
     #: The dependency whose failure this check reports.
     tells: Hashable = None
@@ -99,7 +99,7 @@ def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = (
     """Runs checks in parallel, and returns their findings in the order of the checks.
 
     A finding that follows from a silent dependency is listed under the failure that reports this dependency. A check
-    that meets a dependency that is away fails. What it had found before comes before this failure.
+    that meets a dependency that is away fails. The findings before that stay.
     """
     diagnoses: list[Diagnosis] = []
     #: Silent dependency -> index of the failure that reports it.

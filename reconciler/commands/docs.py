@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.errors import UsageError
 
-#: The page that lists the others.
+#: The page that lists all other pages.
 INDEX = "index.md"
 #: The folder of the Chinese pages. A Chinese page has the same name as the English page.
 CHINESE = "zh/"
@@ -29,7 +29,7 @@ _REMARK = re.compile(r"<!--.*?-->")
 
 
 def folder() -> Traversable:
-    """Returns the folder of the pages. In the wheel it lies beside the code, in a checkout beside the code's folder."""
+    """Returns the folder of the pages. A wheel has this folder beside the code."""
     packed = files("reconciler").joinpath("docs")
     return packed if packed.is_dir() else Path(__file__).parents[2] / "docs"
 

@@ -84,9 +84,9 @@ class Explanation:
     def exit_code(self) -> int:
         """The exit code.
 
-        3: a dependency is away, or no process ever ran with the environment of the settings.
-        0: the name is known.
-        2: the name is unknown.
+        Exit code 3: a dependency is away, or no process ever ran with the environment of the settings.
+        Exit code 0: the name is known.
+        Exit code 2: the name is unknown.
         """
         if self.away or any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes):
             return 3

@@ -1,6 +1,6 @@
 """Makes the first use of a glossary word on a page of docs a link to its meaning.
 
-Pages are written without these links. The console and the site add them when they show a page.
+Pages are written without these links. The console and the site add these links when a page is shown.
 """
 
 from __future__ import annotations

@@ -60,15 +60,15 @@ class LedgerListing:
     #: The position at which the next page begins. None: there are no more rows. A page may have fewer rows than asked
     #: for.
     end: Position | None = None
-    #: Lines beside the table. They name the unique keys that --key stands for, and names that are not configured.
+    #: Lines beside the table, which name the unique keys that --key stands for, and names that are not configured.
     notes: Sequence[Fact] = ()
 
     @property
     def exit_code(self) -> int:
         """The exit code.
 
-        3: no process ever ran with the environment of the settings, so an empty list means nothing.
-        0: every other case.
+        Exit code 3: no process ever ran with the environment of the settings, so an empty list means nothing.
+        Exit code 0: every other case.
         """
         return 3 if any(note.code is UNKNOWN_ENVIRONMENT for note in self.notes) else 0
 

@@ -83,7 +83,7 @@ class Listing:
     filters: Sequence[ListingFilter] = ()
     #: The column with the time by which rows are ordered and searched. Empty: one page has all rows.
     time: str = ""
-    #: Columns that a person searches for. They are the first columns of a table.
+    #: Columns that a person searches for. These are the first columns of a table.
     looked_for: Sequence[str]
     #: The first columns of the console's page. All other columns follow in the order of `columns`.
     leading: Sequence[str] = ()
@@ -142,7 +142,10 @@ JOB_FILTERS = (_state(JobState, "job_state", of="jobs"), BY)
 
 
 def _columns(names: str, of: str = "") -> Sequence[ListingColumn]:
-    """Returns columns with these names. A value is the attribute of the same name. `of`: the object that has it."""
+    """Returns columns with these names.
+
+    A value is the attribute of the same name. `of`: the object that has these attributes.
+    """
     return [ListingColumn(name, f"{of}.{name}".lstrip(".")) for name in names.split()]
 
 

@@ -28,14 +28,15 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: How often `status` is read without scrapes. Notices need it to report an accounted-until time that does not advance.
+#: How often `status` is read without scrapes. Notices need this to report an accounted-until time that does not
+#: advance.
 _UNSCRAPED_SECONDS = 30.0
 
 
 def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
-    """Makes the reading of `reconciler status` that this whole process shares. Its value is None if the ledger is away.
+    """Makes the reading of `reconciler status` that this whole process shares. The value is None if the ledger is away.
 
-    Check services are left out, because neither metrics nor notices report them.
+    Check services are left out, because neither metrics nor notices report check services.
     """
 
     def read() -> StatusReport | None:

@@ -1,4 +1,7 @@
-"""Notices about missing rounds, accounted-until times and findings of audits. It also sends the dead man's ping."""
+"""Notices about missing rounds, accounted-until times and findings of audits.
+
+The dead man's ping is sent from here, too.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ def telling(
     metering: Metering | None = None,
     watches: Sequence[Watch] = (),
 ) -> Iterator[None]:
-    """Sends notices within the block. Without a [[notifiers]] section it does nothing.
+    """Sends notices within the block. Without a [[notifiers]] section nothing is sent.
 
     `status`: returns the newest report. A process that does not reach Redis and brokers gives none. Then
     accounted-until times are unknown, and no ping is sent.

@@ -1,4 +1,4 @@
-"""Sends a test message to each notifier. For `doctor` it says what is known about notifiers without a test message."""
+"""Sends a test message to each notifier. For `doctor`, a check of notifiers sends no test message."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class NoticeTest:
     def exit_code(self) -> int:
         """The exit code.
 
-        0: the message was sent.
-        3: the receiver is away.
-        1: a person has to correct something.
+        Exit code 0: the message was sent.
+        Exit code 3: the receiver is away.
+        Exit code 1: a person has to correct something.
         """
         return {"sent": 0, "away": 3}.get(self.outcome, 1)
 
@@ -115,8 +115,10 @@ def _send(notifier: NotifierSettings, settings: Settings, clock: Clock) -> Seque
 
 
 def check_notifiers(connections: Connections) -> Sequence[Diagnosis]:
-    """Returns one line per notifier: what it lacks, or the result of its last message; nothing is sent. A second line
-    follows if it has an address of the console that `web.public_url` would give it."""
+    """Returns one line for each notifier: what the notifier lacks, or the result of the last message. Sends nothing.
+
+    A second line follows if `web.public_url` could give the notifier its address of the console.
+    """
     settings = connections.settings
     if not settings.notifiers:
         return []

@@ -47,8 +47,8 @@ class OnceReport:
     def exit_code(self) -> int:
         """The exit code.
 
-        0: nothing is pending or open.
-        4: something failed, is held, waits, or did not run.
+        Exit code 0: nothing is pending or open.
+        Exit code 4: something failed, is held, waits, or did not run.
         """
         last = [reports[-1] for reports in self.rounds.values()]
         is_partial = (

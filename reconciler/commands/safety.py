@@ -18,7 +18,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.words import said
 
-#: How long `doctor` waits for one answer.
+#: Longest time that `doctor` waits for one answer.
 _TIMEOUT_SECONDS = 3.0
 
 UNSAFE_REDIS = Code("safety.unsafe-redis", about=Field.NAME, found=Field.FACT, remedy=Field.FACTS)

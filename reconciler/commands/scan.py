@@ -1,4 +1,4 @@
-"""`reconciler scan` finds halves that are stuck or given up. It says why, and until when their brokers still ask."""
+"""`reconciler scan` finds halves that are stuck or given up. The report says why, and until when brokers still ask."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class ScanReport:
 
     @property
     def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
-        """(Topic, producer group, how its halves ended on all brokers). Empty: the scan did not ask for outcomes."""
+        """(Topic, producer group, how the halves ended on all brokers). Empty: the scan did not ask for outcomes."""
         found: dict[tuple[str, str], HalfOutcomes] = {}
         for one in self.findings:
             for pair, outcome in (one.outcomes or {}).items():
@@ -145,10 +145,10 @@ class ScanReport:
     def exit_code(self) -> int:
         """The exit code.
 
-        130: the scan was stopped.
-        3: the halves of a broker could not be read.
-        1: a half that may be lost is too old.
-        0: every other case.
+        Exit code 130: the scan was stopped.
+        Exit code 3: the halves of a broker could not be read.
+        Exit code 1: a half that may be lost is too old.
+        Exit code 0: every other case.
         """
         if not self.is_finished:
             return 130

@@ -1,4 +1,4 @@
-"""The page of a scan: one HTML file in two languages, with a picture of the ages. A browser can open it offline.
+"""The page of a scan: one HTML file in two languages, with a picture of the ages. A browser can open the page offline.
 
 The page loads nothing from elsewhere, and has no script and no font. A radio button chooses the language.
 """

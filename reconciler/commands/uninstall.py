@@ -38,7 +38,7 @@ class Step(StrEnum):
     """The steps of the removal, in order."""
 
     PROCESSES = "processes"
-    #: Outboxes and inboxes. They prove what was committed and what took effect.
+    #: Outboxes and inboxes, which prove what was committed and what took effect.
     EVIDENCE = "evidence"
     LEDGER = "ledger"
     LEDGER_TABLES = "ledger-tables"
@@ -101,7 +101,8 @@ def steps_of(
 ) -> list[tuple[Step, Statements]]:
     """Returns the lines of every step. Each database comes once.
 
-    `beside`: other environments with rows in the ledger. None: unknown. Unless it is empty, the ledger's tables stay.
+    `beside`: other environments with rows in the ledger. None: unknown. Unless `beside` is empty, the ledger's tables
+    stay.
     """
     found = [(Step.PROCESSES, Statements(place="", statements=(f"systemctl disable --now {_UNITS}",)))]
     found += list(_databases(settings, owns_ledger=beside is not None and not beside))

@@ -103,9 +103,9 @@ class Link:
     until_ms: int | None
     #: What holds the link back, and what to do.
     cause: Fact
-    #: The link may be older than a monitor allows by this time, because it advances at its own pace.
+    #: The pace of the link. A link may be older than a monitor allows by its pace.
     pace_ms: int = 0
-    #: True: no round has run yet. This is an alarm only for a monitor that names its time.
+    #: True: no round has run yet. This is an alarm only if a monitor names a time.
     is_new: bool = False
     #: The kind of the link. Links of one kind show one cause, and this code tells how many further links there are.
     #: None: the link has no kind.
@@ -254,13 +254,13 @@ class QueueReading:
     waiting_since_ms: int | None = None
     #: True: the queue has no shard, because its number is not below the number of shards.
     is_extra: bool = False
-    #: True: it is a half queue. A half queue never begins anew. If its end is 0, its broker has just failed over and
-    #: has not built the queue yet.
+    #: True: the queue is a half queue. A half queue never begins anew. If its end is 0, its broker has just failed over
+    #: and has not built the queue yet.
     has_halves: bool = False
 
 
 def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
-    """Returns the link for taking announcements. It ends at the first message that was not taken, or now."""
+    """Returns the link for taking announcements. The link ends at the first message that was not taken, or now."""
     is_cut = seen.taken is not None and seen.taken > seen.end
     if seen.taken == seen.end or (seen.end <= seen.begin and not (is_cut and seen.has_halves)):
         return passed(asked_ms)
@@ -271,7 +271,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         "remedy": NO_READER() if seen.is_extra else NO_ANNOUNCEMENT_CONSUMER(),
     }
     needs = () if seen.is_extra else _OF_ROUNDS
-    # The clock of a broker may be ahead. Then its messages may have waited for as long as this clock is ahead.
+    # The clock of a broker may be ahead. Messages may have waited for as long as this clock is ahead.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
         return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES, needs=needs)
@@ -291,8 +291,8 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
     """Returns the link of a subscription without a round.
 
-    The missing round is an alarm if other subscriptions have had rounds for long. It is an alarm, too, if the ledger
-    knows only other environments. `traces`: says whether there were rounds before RUN_LIVES_MS ago.
+    The missing round is an alarm if other subscriptions have had rounds for long. A missing round is an alarm, too, if
+    the ledger knows only other environments. `traces`: says whether there were rounds before RUN_LIVES_MS ago.
     """
     if traces.has_earlier_round:
         cause = NO_ROUND_BESIDE_OTHERS(environment=subscription.environment)
@@ -420,7 +420,7 @@ class OrphanRow:
 def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
     """Returns the link for rows that were announced to another environment.
 
-    `unheard`: the oldest such row. A round should have written a verdict about it long ago. `ahead_ms`: how far the
+    `unheard`: the oldest such row. A round should have written its verdict long ago. `ahead_ms`: how far the
     clock of the outbox is ahead of the asking process's clock.
     """
     if unheard is None:

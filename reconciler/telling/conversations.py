@@ -6,15 +6,15 @@ Most functions take a conversation and the present troubles, and return the conv
   troubles since the last message. The end of a trouble is reported at once, but only if the trouble was reported. A
   lasting trouble is reported again after the reminder's time.
 - A conversation has at most one waiting message. Troubles that come while it waits are added to this message. After a
-  try that may have reached the receiver, a changed message gets a new id. It then reports everything since the last
-  message that was surely sent. An unchanged message keeps its id.
+  try that may have reached the receiver, a changed message gets a new id. A changed message reports everything since
+  the last message that was surely sent. An unchanged message keeps its id.
 - A trouble that usually passes by itself is reported once it has lasted for the notifier's patience, or has come three
   times within an hour. Each process counts this in its memory, so a restart forgets the count.
 - Troubles that happen at a time are counted by that time, as the ledger dates them. The row of a trouble may become
   visible after the row of a later trouble. So each look counts the troubles of the last LATE_COMMIT_MS anew, less the
   number that was reported.
-- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. Then the number
-  of reported troubles is lowered without a message. Otherwise new troubles would pass for reported troubles.
+- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. Without
+  a message, the number of reported troubles is lowered. Otherwise new troubles would pass for reported troubles.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles,
 
 #: Seconds between the first new trouble and its message. Troubles that come together are reported together.
 GATHER_SECONDS = 5.0
-#: A row may be missed if it becomes visible later than this after its time. Transactions of the ledger last only
+#: A row that becomes visible later than this after its time may be missed. Transactions of the ledger last only
 #: seconds.
 LATE_COMMIT_MS = 600_000
 #: Most rows that are counted for one message. A larger number means "more than these".
 COUNTED_TROUBLES_MAX = 100_000
 #: Most troubles that wait for a person and are counted. A larger number means "more than these".
 STANDING_TROUBLES_MAX = 10_000
-#: Kinds of troubles that happen at a time. They are reported even after their end. All other kinds last until they end.
+#: Kinds of troubles that happen at a time. Such troubles are reported even after their end. All other kinds last until
+#: their end.
 PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 #: Kinds of troubles without an end. Each such trouble is reported once.
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
@@ -46,7 +47,7 @@ EPISODES_TOLD = 3
 EPISODES_WITHIN_MS = 3_600_000
 #: Kind -> how long a trouble must have lasted before it is reported. A witness may be away for a moment.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
-#: The longest wait after a failed try, whatever its receiver asks for.
+#: The longest pause after a failed try, even if the receiver asks for a longer pause.
 RETRY_SECONDS_MAX = 3_600.0
 #: If a sender was killed, another process sends its message after this time. Any try takes less time than this.
 LEASE_SECONDS = 60.0
@@ -71,7 +72,7 @@ class Pace:
 class Episodes:
     """What one process has seen of a trouble: since when it exists, and how often it came within the last hour."""
 
-    #: The time since when the trouble exists. None: it does not exist now.
+    #: The time since when the trouble exists. None: the trouble does not exist now.
     since_ms: int | None = None
     began_ms: tuple[int, ...] = ()
     #: The time at which the newest trouble of PAST_KINDS came or ended.

@@ -50,9 +50,10 @@ def lag_of(
     """Returns the lag of a group. None: nothing waits, nothing has waited for `alarm_seconds`, or this is unknown.
 
     `alarm_seconds`: 0 means that there is never a lag. `pending`: keys of a group without an offset. Such a group has
-    had no message, or stores its offsets elsewhere. Its pending keys wait if no member is connected, which the caller
-    has to ask. `skew_margin_seconds` is added, because the times come from different clocks: `asked_ms` from the
-    ledger, the time of the first message from its broker, and the time of the oldest key from Redis.
+    had no message, or stores its offsets elsewhere. The pending keys of such a group wait if no member is connected,
+    which the caller has to ask. `skew_margin_seconds` is added, because the times come from different clocks:
+    `asked_ms` from the ledger, the time of the first message from its broker, and the time of the oldest key from
+    Redis.
     """
     waiting, since_ms = watermark.waiting, watermark.waiting_since_ms
     if watermark.lacks_offset:

@@ -1,6 +1,6 @@
 """Reports a ledger that is away for long. It is pure.
 
-While the ledger is away, no row of a conversation can be written. So this report is made from memory.
+While the ledger is away, no row of a conversation can be written. So the absence is reported from memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Makes the events of one message from the answers of each witness. It is pure. life_story.py orders the events."""
+"""Makes the events of one message from the answers of each witness.
+
+The code is pure, and life_story.py orders the events.
+"""
 
 from __future__ import annotations
 

@@ -147,9 +147,9 @@ class LifeStory:
     #: The answers of all witnesses, in the order in which a message passes them.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
-    #: Subscriptions without effect and verdict. The message may be on its way to these.
+    #: Subscriptions without effect and verdict. The message may be on its way to these subscriptions.
     unjudged: tuple[str, ...] = ()
-    #: Topics of the message that are configured, as the outbox or a verdict names them.
+    #: Configured topics of the message. The outbox or a verdict names these topics.
     topics: tuple[str, ...] = ()
     #: The state of the ledger's rows as one word. An act that carries this word is refused if the rows have changed.
     seen: str = ""
@@ -195,8 +195,8 @@ def life_story_of(
 
     `copies`: names are "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
     `places`: what Redis has. Redis was not asked about a subscription that `places` lacks.
-    `history`: (name of a stream, row of this stream). contract/history_row.py describes the rows.
-    `has_outbox`: False if commit queries prove commits instead of outboxes. Then no answer of an outbox is missing.
+    `history`: (name of a stream, row of this stream). contract/history_row.py describes the rows. `has_outbox`: False
+    if commit queries prove commits instead of outboxes. With False, no answer of an outbox counts as missing.
     """
     row = message_of(outbox)
     by_kind = {name: list(copy_events(name, lookup.records, row)) for name, lookup in copies.items()}

@@ -1,6 +1,6 @@
 """Reports to people: looks for news in the ledger, and sends each notifier's due messages.
 
-All unfinished work is in the ledger, so the next process can continue it.
+All unfinished work is in the ledger, so the next process can continue this work.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class NoticeService:
         self._silences = dict.fromkeys(self._listeners, LedgerSilence())
         #: Used by the thread of the looks only.
         self._episodes: dict[Place, Episodes] = {}
-        #: The monotonic time at which the present look began; None: no look is under way.
+        #: The monotonic time at which the present look began. None: no look is under way.
         self._looking_since: float | None = None
         #: Notifier -> number of failures in a row. A second mapping has the monotonic time before which nothing is
         #: sent.
@@ -204,7 +204,8 @@ class NoticeService:
         pasts = [found[one.place, one.mark_ms] for _, one in asked]
         for (_, one), past in zip(asked, pasts, strict=True):
             newest_ms = past.until_ms if past.count > one.mark_count else 0
-            # Losses that passed earlier are unreported, too: only a process that has just begun uses their time.
+            # Losses that passed earlier are unreported, too. Only a process that has just begun uses the time of these
+            # losses.
             since_ms = now_ms if one.place in self._episodes else past.since_ms
             self._note_episode(one.place, is_open=past.is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
         for (listener, one), past in zip(asked, pasts, strict=True):

@@ -30,7 +30,7 @@ __all__ = ["AnnouncementConsumer", "build_announcement_consumer", "require_store
 def build_announcement_consumer(
     connections: Connections, *, concerns: Callable[[Subscription], bool] = lambda _: True
 ) -> AnnouncementConsumer:
-    """Makes one consumer for all subscriptions that concern this process. It does not start the consumer.
+    """Makes one consumer for all subscriptions that concern this process. The consumer is not started here.
 
     The consumer has its own connections. A pull without an answer in time ends its connection, and a repair on the same
     connection would then be in doubt.

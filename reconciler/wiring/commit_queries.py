@@ -1,4 +1,4 @@
-"""Reads the file of commit queries, and makes the adapters that ask their databases."""
+"""Reads the file of commit queries, and makes the adapters that ask the databases."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _not_accepted(topic: str) -> Fact:
 def standing_acceptance(connections: Connections, topic: str) -> OperatorAction | None:
     """Returns the newest acceptance of a query of the topic, unless a later act withdrew it. Raises DatabaseAway."""
     accepted, withdrawn = (_newest_act(connections, of, topic) for of in (QUERY_ACCEPTANCE, QUERY_WITHDRAWAL))
-    # If both acts have the same time, nobody knows which act came first. Then no query counts as accepted.
+    # If both acts have the same time, nobody knows which act came first. In this case no query counts as accepted.
     is_over = accepted is None or (withdrawn is not None and withdrawn.started_at_ms >= accepted.started_at_ms)
     return None if is_over else accepted
 
@@ -263,9 +263,9 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     """Returns True if the statement may leave out rows of a key.
 
     A LIMIT, FETCH or OFFSET leaves rows out if it stands in the same brackets as :keys, in brackets around :keys, or in
-    a set of rows in which keys are looked for. It leaves no row of a key out in a subquery for a single value, or at
-    the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE leave rows out
-    wherever they stand.
+    a set of rows in which keys are looked for. A limit leaves no row of a key out in a subquery for a single value, or
+    at the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE leave rows
+    out wherever they stand.
     """
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
@@ -422,7 +422,7 @@ def _key_of(query: CommitQuery, copy: StoredMessage) -> str:
 def _stored_ms(copy: StoredMessage) -> int:
     """Returns the time at which the half first came.
 
-    A half that was put back or parked was stored after its transaction. The time of its birth is right.
+    A half that was put back or parked was stored after its transaction. The time of birth stays right.
     """
     is_first = copy.check_times is None and copy.topic in HALF_TOPICS
     return copy.store_timestamp_ms if is_first else copy.born_timestamp_ms

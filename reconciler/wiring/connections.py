@@ -30,7 +30,8 @@ from reconciler.words import said
 
 #: Redis counts as away if it does not answer the announcement consumer or a command within this time.
 REDIS_TIMEOUT_SECONDS = 2.0
-#: Pauses before a silent node of a Redis Cluster is asked again. Code that works on the shards of all nodes uses them.
+#: Pauses before a silent node of a Redis Cluster is asked again. Code that works on the shards of all nodes uses these
+#: pauses.
 NODE_PAUSES = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Connections:
         has_deadlines: bool = True,
         silence_pauses: Backoff | None = None,
     ) -> None:
-        """`repair_rate`: the rate of the process, if it has other connections that repair, too.
+        """`repair_rate`: the rate of the whole process, if other connections of the process repair, too.
 
         `has_deadlines`: False for work whose statements may take any time. `silence_pauses`: pauses before a silent
         server is asked again, for processes that answer people. None: databases have PAUSES, and nodes of a Redis
@@ -76,7 +77,7 @@ class Connections:
 
     @classmethod
     def for_one_answer(cls, settings: Settings) -> Self:
-        """Makes connections for a command that shows a state or changes a row. It asks a silent server only once."""
+        """Makes connections for a command that shows a state or changes a row. A silent server is asked only once."""
         return cls(settings, silence_pauses=NEVER)
 
     @classmethod
@@ -182,7 +183,7 @@ class Connections:
 
     @property
     def redis(self) -> RedisClient:
-        """A Redis client for short commands. It never repeats a command by itself."""
+        """A Redis client for short commands. This client never repeats a command by itself."""
         with self._opening:
             if self._redis is None:
                 self._redis = open_client(
@@ -200,7 +201,7 @@ class Connections:
             return self._repair_rate
 
     def shared(self, make: Callable[[Connections], T]) -> T:
-        """Returns what `make` returned for these connections at the first call, so that a process has it only once.
+        """Returns what `make` returned for these connections at the first call, so that a process makes it only once.
 
         Threads may call this together. `make` has to give what it opens to `close_at_end`. Raises what `make` raises.
         """
@@ -211,7 +212,10 @@ class Connections:
             return found
 
     def without_deadlines(self) -> Connections:
-        """Makes separate connections whose statements may take any time. They are closed together with this object."""
+        """Makes separate connections whose statements may take any time.
+
+        The new connections are closed together with this object.
+        """
         return self.shared(_open_without_deadlines)
 
     def close_at_end(self, close: Callable[[], object]) -> None:

@@ -53,7 +53,10 @@ def _open_queries(connections: Connections) -> OpenQueries:
 
 
 def half_reading(connections: Connections) -> RemotingHalfReading:
-    """Makes the reader of half queues. It is needed before a message is sent because of a row of the business."""
+    """Makes the reader of half queues.
+
+    The reader is needed before a message is sent because of a row of the business.
+    """
     return RemotingHalfReading(
         connections.rocketmq,
         client=connections.new_client(),
@@ -119,5 +122,5 @@ def inbox_evidence(connections: Connections, *, group: str | None = None) -> Sql
 
 
 def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
-    """Makes the reader of one outbox database. It answers questions that name no unique key."""
+    """Makes the reader of one outbox database. The reader answers questions that name no unique key."""
     return OutboxInspector(connections.engine(url, read_only=True))

@@ -88,8 +88,8 @@ def without_master() -> Fact:
 def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindings]:
     """Returns the findings of each broker, ordered by name.
 
-    SIGINT ends the scan. Then the findings so far are returned, and marked as not finished. Raises BrokerUnavailable if
-    no name server answers, or if no name server knows a broker.
+    SIGINT ends the scan. After SIGINT the findings so far are returned, and marked as not finished. Raises
+    BrokerUnavailable if no name server answers, or if no name server knows a broker.
     """
     with cluster_of(request) as cluster:
         seconds = request.since_seconds

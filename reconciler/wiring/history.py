@@ -86,7 +86,10 @@ class SeveralSinks:
 
 
 def history_generations(settings: Settings) -> int:
-    """Returns the number of rounds that keep their sets in Redis for the history. It is 0 without a history."""
+    """Returns the number of rounds that keep their sets in Redis for the history.
+
+    Without a history this number is 0.
+    """
     if settings.history.path is None:
         return 0
     return min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
@@ -151,7 +154,7 @@ def writing_history(
 
 
 def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) -> HistoryService:
-    """Makes threads, spool, chain and store from the settings. It starts no thread and touches no folder."""
+    """Makes threads, spool, chain and store from the settings. No thread is started, and no folder is touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
     from reconciler.history.maintenance import HistoryMaintenance, MaintenanceRules
@@ -203,7 +206,7 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
 def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
     """Returns queue -> the offset from which announcements are read again after Redis lost its memory.
 
-    None: the subscription has no inbox. Then no other place has the consumption of the lost rounds. Raises
+    None: the subscription has no inbox. Without an inbox no other place has the consumption of the lost rounds. Raises
     DatabaseAway.
     """
     subscription = shard.subscription

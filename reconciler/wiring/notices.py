@@ -1,7 +1,7 @@
 """Makes the threads that send notices: one thread looks at the ledger, and each notifier has a thread that sends.
 
-All other threads of the process never wait for these threads. They have their own database pool. They are daemon
-threads, so a stop does not wait for their end.
+No other thread of the process waits for a thread of notices. The threads of notices have their own database pool. A
+stop does not wait for these threads, because they are daemon threads.
 """
 
 from __future__ import annotations
@@ -110,7 +110,10 @@ def telling_people(
 
 @contextmanager
 def repeating(turns: Mapping[str, Callable[[], None]], *, clock: Clock, seconds: float) -> Iterator[None]:
-    """Repeats each turn in a daemon thread of its own until the block ends. It does not wait for running turns."""
+    """Repeats each turn in a daemon thread of its own until the block ends.
+
+    The end of the block does not wait for running turns.
+    """
     stop = threading.Event()
 
     def repeat(turn: Callable[[], None]) -> None:

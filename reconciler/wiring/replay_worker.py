@@ -1,4 +1,7 @@
-"""Makes the replay worker of one group. It gives handed-over messages to the group's handler, through the inbox."""
+"""Makes the replay worker of one group.
+
+The worker gives handed-over messages to the group's handler, through the inbox.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from reconciler.wiring.subscriptions import subscription_of
 def load_handler(name: str, *, topic: str, group: str) -> Any:
     """Returns the handler with the name package.module:function. The handler may be decorated.
 
-    Raises InvalidValue if it does not exist, or is decorated for another group or other topics.
+    Raises InvalidValue if the handler does not exist, or is decorated for another group or other topics.
     """
     handler = load_function(name)
     if isinstance(handler, TransactionalHandler):
@@ -35,7 +38,7 @@ def load_handler(name: str, *, topic: str, group: str) -> Any:
 
 
 def load_function(name: str) -> Any:
-    """Returns the object with the name package.module:function. Raises InvalidValue if it does not exist."""
+    """Returns the object with the name package.module:function. Raises InvalidValue if there is no such object."""
     module_name, _, attribute = name.partition(":")
     if os.getcwd() not in sys.path:  # sys.path of an installed command begins with the command's folder
         sys.path.append(os.getcwd())
@@ -51,10 +54,10 @@ def load_function(name: str) -> Any:
 
 
 def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
-    """Makes a worker that calls the handler through the group's inbox. It does not start the worker.
+    """Makes a worker that calls the handler through the group's inbox. The worker is not started here.
 
-    It asks the ledger at once what the worker will ask, and nothing else, because the worker's login needs no other
-    table. Raises DatabaseAway.
+    The ledger is asked at once what the worker will ask. It is asked nothing else, because the worker's login needs no
+    other table. Raises DatabaseAway.
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings

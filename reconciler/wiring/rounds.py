@@ -96,9 +96,9 @@ def _open_redis(connections: Connections) -> RoundRedis:
 
 
 def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
-    """Returns the places in which the Redis primary has a key of a subscription. A replica may lag, so it is not asked.
+    """Returns the places in which the Redis primary has a key of a subscription.
 
-    UNKNOWN: the primary does not answer, or its data is damaged.
+    A replica may lag, so no replica is asked. UNKNOWN: the primary does not answer, or its data is damaged.
     """
     settings = connections.settings
     shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))

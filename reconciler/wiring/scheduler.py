@@ -54,7 +54,7 @@ class DrainGaveUp(ReconcilerError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A job that runs at an interval, never twice at the same time."""
+    """A job that runs at an interval. Two turns of a job never run at the same time."""
 
     name: str
     interval_seconds: float
@@ -69,7 +69,7 @@ class StopSignals:
     """Handles SIGTERM and SIGINT, which ask for a stop. A second signal ends the process at once with exit code 130.
 
     Only the main thread may install this. A separate thread takes the signals, because a Python handler runs inside the
-    main thread at any point. There, Event.set within Event.wait of the same event would wait for itself.
+    main thread at any point. In such a handler, Event.set within Event.wait of the same event would wait for itself.
     """
 
     def __init__(self) -> None:
@@ -241,8 +241,8 @@ class TickRunner:
     def _until_stop(self, scheduler: BackgroundScheduler, ticks: Sequence[Tick]) -> None:
         """Waits for the stop, and plans turns anew after the wall clock was set back.
 
-        APScheduler plans and sleeps by the wall clock. Without a new plan it would sleep until the old time comes
-        again.
+        APScheduler plans and sleeps by the wall clock. Without a new plan APScheduler would sleep until the old time
+        comes again.
         """
         while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
@@ -350,7 +350,7 @@ class TickRunner:
     def _skip(self, job: str, why: str, error: str, *, cause: str = "", turns: int = 1, is_told: bool = True) -> None:
         """Counts skipped turns, and logs them. `why`: a word of self.skipped.
 
-        `cause`: the name of an error, which the log has instead of `why`. `is_told`: False if the log has it already.
+        `cause`: the name of an error, which the log has instead of `why`. `is_told`: False if the log has this already.
         """
         self.skipped[job, why] += turns
         if is_told:
@@ -382,7 +382,7 @@ def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clo
 
 
 def notify_systemd(state: str) -> None:
-    """Tells systemd about start and stop (sd_notify). Outside a unit with Type=notify it does nothing."""
+    """Tells systemd about start and stop (sd_notify). Outside a unit with Type=notify nothing is told."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

@@ -63,8 +63,8 @@ class ShardNumbers:
     def keep(self, subscription: Subscription) -> Fact | None:
         """Returns the problem of a subscription, which is logged once. Without a problem, stores the number if none is.
 
-        Raises ConfigurationError if all stored numbers are one other number. Then the settings are wrong, even for a
-        subscription without a stored number.
+        Raises ConfigurationError if all stored numbers are one other number. In this case the settings are wrong, even
+        for a subscription without a stored number.
         """
         number = self._number_of(subscription)
         if number != str(self._shards) and not (number is None and self._are_all_just_asked()):
@@ -76,7 +76,7 @@ class ShardNumbers:
         return why
 
     def require_one(self) -> None:
-        """Raises ConfigurationError if keep() would raise it. It writes nothing."""
+        """Raises ConfigurationError if keep() would raise this error. Nothing is written."""
         asked_at = self._connections.clock.monotonic_seconds()
         numbers = self._numbers_of_all()
         refused = {number: self._refusal(one, number) for one, number in numbers.items() if number is not None}

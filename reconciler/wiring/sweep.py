@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 NOTHING_SWEPT = SweepReport()
 #: Most outboxes that are swept in parallel.
 OUTBOXES_AT_ONCE_MAX = 16
-#: The producer group that sends announcements. It sends no halves, so brokers never check back with it.
+#: The producer group that sends announcements. This group sends no halves, so brokers never check back with it.
 SWEEPER_GROUP = "reconciler-sweeper"
 
 
@@ -44,9 +44,10 @@ def announcement_route(settings: Settings) -> AnnouncementRoute:
 
 
 def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper:
-    """Makes a sweeper of all outboxes. This process then also answers check-backs of groups with `answer_checks`.
+    """Makes a sweeper of all outboxes.
 
-    Raises DatabaseAway if all outboxes are away, and ConfigurationError for missing tables.
+    From then on this process also answers check-backs of groups with `answer_checks`. Raises DatabaseAway if all
+    outboxes are away, and ConfigurationError for missing tables.
     """
     outboxes = open_outboxes(connections)
     _answer_checks(connections, outboxes)

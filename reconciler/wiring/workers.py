@@ -56,5 +56,8 @@ def _result(outcome: R | _CallFailure) -> R:
 
 
 def workers_of(concurrency: int) -> ThreadWorkers | OneByOne:
-    """Returns a pool of threads, or for a concurrency of one a worker without threads. The caller has to close it."""
+    """Returns a pool of threads, or for a concurrency of one a worker without threads.
+
+    The caller has to close either.
+    """
     return ThreadWorkers(concurrency) if concurrency > 1 else OneByOne()

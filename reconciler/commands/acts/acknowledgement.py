@@ -1,6 +1,7 @@
 """An acknowledgement: a person says that he or she works on the incident, and `status` shows this to everybody.
 
-An acknowledgement is recorded as an act, and silences no notice. It ends with the next proved loss, or after two hours.
+An acknowledgement is recorded as an act, and silences no notice. An acknowledgement ends with the next proved loss, or
+after two hours.
 """
 
 from __future__ import annotations

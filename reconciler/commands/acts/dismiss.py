@@ -60,9 +60,9 @@ class DismissalLine:
     #: One of: dismissed, SETTLED, changed, "has its effect", "taken back", "not dismissed", or the state of a key on
     #: which the reconciler still works.
     outcome: str
-    #: What the outcome means and what a person can do; None: the outcome says everything.
+    #: The meaning of the outcome, and what a person can do. None: the outcome says everything.
     told: Fact | None = None
-    #: What the ledger has now. It is set only for a key that has changed since the person saw it.
+    #: What the ledger has now. The value is set only for a key that has changed since the person saw it.
     now: Mapping[str, object] | None = None
 
     @property
@@ -99,7 +99,7 @@ class DismissalReport:
     roll_back_half: bool = False
     #: Key -> the word for what a dry run saw. A later dismissal is compared with this word.
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: Every key that waits for a person, looked at or not. It is filled only by a preview of all keys.
+    #: Every key that waits for a person, looked at or not. Only a preview of all keys has this list.
     waiting: tuple[str, ...] = ()
 
     columns = ("topic", "group", "unique key", "outcome")
@@ -123,9 +123,9 @@ class DismissalReport:
     def exit_code(self) -> int:
         """The exit code.
 
-        5: a key has changed and stays, or a half that was to be closed was committed.
-        4: the reconciler still works on a key, or a half that was to be closed may still be open.
-        0: no key needs a person any more.
+        Exit code 5: a key has changed and stays, or a half that was to be closed was committed.
+        Exit code 4: the reconciler still works on a key, or a half that was to be closed may still be open.
+        Exit code 0: no key needs a person any more.
         """
         to_close = self.halves if self.roll_back_half else ()
         if self.changed or any(half.state is HalfState.COMMITTED for half in to_close):
@@ -218,7 +218,7 @@ def take_back_dismissals(
     by: str,
     seen: Mapping[str, str] | None = None,
 ) -> DismissalReport:
-    """Makes dismissed keys wait for a person again. Keys that have changed since the person saw them stay dismissed.
+    """Makes dismissed keys wait for a person again. Keys that have changed meanwhile stay dismissed.
 
     Nothing is sent. `seen` has the meaning that it has in dismiss_keys(). Raises InvalidValue for a key without a
     verdict, and DatabaseAway.
@@ -342,7 +342,7 @@ class _Errand:
             self.halves.append(half)
 
     def _tell_half(self, key: str, topic: str) -> None:
-        """Reports the half of a dismissal that leaves it as it is."""
+        """Reports the half of a dismissal that does not close the half."""
         if len(self.halves) < HALVES_TOLD_MAX and topic not in self._silent:
             half = self._half(key, topic, _read(self._connections, key, topic), dismissing=())
             self.halves.append(half)

@@ -38,7 +38,7 @@ class HalfLine:
     told: Fact
     #: Approximate UTC time at which the broker gives the half up. None: the half is not open, or the time is unknown.
     until: str | None = None
-    #: True if this look found nothing that forbids END ROLLBACK. The same is checked again before END ROLLBACK is sent.
+    #: True if this look found nothing that forbids END ROLLBACK. Another look follows before END ROLLBACK is sent.
     can_be_closed: bool = False
     #: True if every broker with the half answered END ROLLBACK.
     closed: bool = False

@@ -62,7 +62,7 @@ def _require_ahead(connections: Connections, until_ms: int) -> None:
 
 
 def end_of_hold(connections: Connections, topic: str) -> int | None:
-    """Returns the end of a person's hold of the topic. None: there is no hold, or a person has to lift it."""
+    """Returns the end of a person's hold of the topic. None: there is no hold, or the hold has no end."""
     held = (one for one in held_topic(connections, topic) if one.kind is HoldKind.HOLD)
     return next((one.until_ms for one in held), None)
 
@@ -102,7 +102,7 @@ class LiftedHolds:
 def lift_hold(
     connections: Connections, topic: str, *, breaker: bool, by: str, seen: Collection[str] = ()
 ) -> LiftedHolds:
-    """Lifts a person's hold. With `breaker` it closes the circuit breaker instead, and leaves a person's hold as it is.
+    """Lifts a person's hold. With `breaker` this function closes only the circuit breaker.
 
     A person who closes the breaker may not know why a colleague holds the topic. The settings need not have the topic.
     `seen`: the holds that the person saw (HeldTopic.seen). Without `seen`, the holds that are read first count. Raises

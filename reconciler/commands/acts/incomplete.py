@@ -22,7 +22,7 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.subscriptions import find_subscription, subscription_of
 from reconciler.words import said
 
-#: Most rows of one act. Further rows are reported, and the next act takes them.
+#: Most rows of one act. Further rows are reported, and are left to the next act.
 ROWS_MAX = 100_000
 _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
 _WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}
@@ -50,8 +50,8 @@ class IncompleteReport:
     def exit_code(self) -> int:
         """The exit code. For a dry run: the exit code that the act would have.
 
-        4: a requested row was left as it is.
-        0: no requested row was left as it is.
+        Exit code 4: a requested row was left as it is.
+        Exit code 0: no requested row was left as it is.
         """
         is_left = any(outcome not in _ENDED for *_, outcome in self.keys)
         return 4 if is_left or self.has_more else 0
@@ -77,7 +77,8 @@ class WantedEnding:
     also_young: bool = False
     #: The URL of an inbox with a login that may write. None: the URLs of the settings.
     url: Secret | None = None
-    #: Called with the rows that the act would change. If it returns False, nothing is done. Not called for named keys.
+    #: Called with the rows that the act would change. If `confirm` returns False, nothing is done. Not called for named
+    #: keys.
     confirm: Callable[[IncompleteReport], bool] = lambda _: True
 
 

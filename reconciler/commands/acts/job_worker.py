@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 #: A claim ends after this time without a renewal. Its owner renews the claim three times within this time.
 LEASE_SECONDS = 30.0
-#: How often a worker without a job looks for one.
+#: Pause of a worker that has found no job.
 LOOK_SECONDS = 1.0
 #: Pause before a job is claimed again after a dependency was away.
 AGAIN_SECONDS = 10.0
@@ -207,7 +207,7 @@ class JobWorker:
     ) -> tuple[Sequence[tuple[str, str, str]], Collection[str]]:
         """Returns (topic, group, key) of each message, and the set of changed keys. Both were found when the job began.
 
-        A key is changed if it is not as the person saw it who asked for the job.
+        A changed key is no longer as the person saw it who asked for the job.
         """
         if claim.claimed.work is not None:
             return _keys_of(claim.claimed.work), _changed_of(claim.claimed.work)

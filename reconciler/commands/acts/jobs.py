@@ -1,4 +1,4 @@
-"""People ask for jobs, look at jobs, and cancel jobs. reconciler/commands/acts/job_worker.py works on them."""
+"""People ask for jobs, look at jobs, and cancel jobs. reconciler/commands/acts/job_worker.py works on jobs."""
 
 from __future__ import annotations
 

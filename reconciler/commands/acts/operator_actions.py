@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 def operator() -> str:
-    """Returns the operator's name for the ledger: the login. With sudo it also names the person who used sudo."""
+    """Returns the operator's name for the ledger: the login. With sudo the name includes the person who used sudo."""
     try:
         login = getpass.getuser()
     except (OSError, KeyError):
@@ -28,7 +28,7 @@ def operator() -> str:
 
 
 class ActionResult:
-    """The result of an act. The block of `recorded` sets it."""
+    """The result of an act. The block of `recorded` sets this result."""
 
     def __init__(self) -> None:
         self.result = ""

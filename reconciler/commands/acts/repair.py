@@ -112,10 +112,10 @@ class ManualRepairReport:
     def exit_code(self) -> int:
         """The exit code.
 
-        5: a key has changed since it was looked at.
-        4: some repairs failed, wait or are held, or a dry run found something to do.
-        2: a key could not be judged.
-        0: every key is sent, done or well.
+        Exit code 5: a key has changed since it was looked at.
+        Exit code 4: some repairs failed, wait or are held, or a dry run found something to do.
+        Exit code 2: a key could not be judged.
+        Exit code 0: every key is sent, done or well.
         """
         if any(key.outcome == CHANGED for key in self.keys):
             return ChangedMeanwhile.exit_code
@@ -266,7 +266,8 @@ def repair_key(
 ) -> RepairLine:
     """Verifies and repairs one key, and records the act.
 
-    `is_changed`: the key has changed since the person saw it, so it is left as it is. Raises DatabaseAway, RedisAway.
+    `is_changed`: the key has changed since the person saw it, so this key is left as it is. Raises DatabaseAway,
+    RedisAway.
     """
     topic, group = subscription.topic, subscription.group
     done = recorded(connections, "repair", by=by, topic=topic, group=group, unique_key=unique_key, detail=detail)
@@ -379,7 +380,7 @@ def _repair(
 
 
 def _reason(outcome: RepairOutcome) -> Fact:
-    """Returns the reason of the outcome. If nothing was sent, it includes what would change this."""
+    """Returns the reason of the outcome. If nothing was sent, the reason says what would change this."""
     if outcome.outcome in UNSENT:
         return UNSENT[outcome.outcome](why=outcome.reason)
     if outcome.outcome == "failed":

@@ -12,7 +12,7 @@ from reconciler.wiring.connections import Connections
 BROKER = Code("wiring.broker", name=Field.NAME)
 
 BROKER_REMEDY = "start RocketMQ, or correct rocketmq.name_servers"
-#: Consumer groups under which the reconciler reads; brokers with autoCreateSubscriptionGroup=false lack them.
+#: Consumer groups under which the reconciler reads. Brokers with autoCreateSubscriptionGroup=false lack these.
 READER_GROUPS = (PULL_GROUP, SCAN_GROUP)
 #: Our groups, and groups of the brokers' tools. These groups only read, and their offsets mean nothing.
 OWN_GROUPS = ("RECONCILER_", "TOOLS_CONSUMER", "CID_RMQ_SYS_")
@@ -26,7 +26,7 @@ def broker_fact(name: str) -> Fact:
 def groups_reading(connections: Connections, topic: str) -> list[str] | None:
     """Returns the groups that any master knows to read the topic: by an offset, or by a connected member.
 
-    None: a master did not answer. A broadcasting group stores no offset, so it is found only while it has members.
+    None: a master did not answer. A broadcasting group stores no offset, so only connected members show this group.
     """
     found: set[str] = set()
     try:

@@ -1,5 +1,5 @@
 """The names by which people find a message: its unique key, the business id that its producer wrote into the outbox, or
-the query key by which a commit query finds its row.
+the query key by which a commit query finds a row.
 """
 
 from __future__ import annotations

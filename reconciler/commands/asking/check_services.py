@@ -1,9 +1,9 @@
 """Finds brokers whose check service does not move.
 
-Such a service has stopped at one half. No producer is asked about the halves behind it. A round of the check service
-that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5). One look
-shows this. The half at the saved offset is too old: a working service would have passed it, and the broker has run for
-longer than that. A service that is far behind looks the same.
+Such a service has stopped at one half. No producer is asked about the halves behind that half. A round of the check
+service that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5).
+One look shows this. The half at the saved offset is too old: a working service would have passed it, and the broker has
+run for longer than that. A service that is far behind looks the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class CheckServiceFinding:
     broker: str
     #: The fact that the check service does not move, and for how long. None: the broker refuses to show this.
     stands: Fact | None
-    #: The broker's refusal, if it refuses.
+    #: The refusal of a broker that does not show this.
     refusal: AccessRefused | None = None
 
 

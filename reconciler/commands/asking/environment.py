@@ -24,8 +24,8 @@ OTHER_CLUSTER = Code("status.other-cluster", why=Field.TEXT)
 def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
     """Returns place -> a question whether another installation uses the environment there now.
 
-    The question raises InvalidValue if a process of another cluster, or a process with another Redis, uses it. Raises
-    TransientError.
+    The question raises InvalidValue if a process of another cluster, or with another Redis, uses the environment.
+    Raises TransientError.
     """
     environment, brokers = connections.settings.environment, known_brokers(connections)
     redis = RedisEnvironmentUses(connections.redis)
@@ -42,9 +42,9 @@ def ask_environment(connections: Connections) -> dict[str, Callable[[], None]]:
 
 
 def other_clusters(connections: Connections) -> Iterator[Fact]:
-    """Yields one fact for each place where another cluster uses the environment. The data there may belong to it.
+    """Yields one fact for each place where another cluster uses the environment.
 
-    Raises DatabaseAway.
+    The data there may belong to that cluster. Raises DatabaseAway.
     """
     for ask in ask_environment(connections).values():
         with suppress(RedisAway):  # `away` reports it

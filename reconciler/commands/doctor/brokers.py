@@ -174,7 +174,10 @@ def _create_topics() -> Fact:
 
 
 def _silent(check: Fact, error: ReconcilerError, address: str, remedy: Fact) -> Diagnosis:
-    """Returns the finding for a peer that does not answer or refuses. It names what the peer demands, if anything."""
+    """Returns the finding for a peer that does not answer or refuses.
+
+    The finding names what the peer demands, if anything.
+    """
     if isinstance(error, ConfigurationError):
         return failed(check, error)
     wanted = _demand_and_remedy(error, address)

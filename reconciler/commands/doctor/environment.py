@@ -38,7 +38,7 @@ def check_environment(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def _unknown(connections: Connections) -> Iterator[Diagnosis]:
-    """Yields a note about an unknown environment. Its name may be mistyped if other names are known, or may be new."""
+    """Yields a note about an unknown environment. The name may be mistyped if other names are known."""
     traces = traces_of(connections, before_ms=connections.ledger_now_ms())
     if traces.others and not (traces.is_known or traces.has_earlier_round):
         found = ENVIRONMENT_NEVER_RUN(environment=connections.settings.environment, known=tuple(traces.others))

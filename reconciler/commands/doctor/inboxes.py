@@ -1,6 +1,6 @@
 """What `reconciler doctor` finds in inboxes.
 
-It checks whether each message has its effect in only one of several inboxes, and whether an unconfigured group was
+The checks: whether each message has its effect in only one of several inboxes, and whether an unconfigured group was
 renamed.
 """
 
@@ -79,7 +79,7 @@ def check_stranger(connections: Connections, topic: str, group: str) -> Diagnosi
 def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None:
     """Returns the group to whose name the newest rows of `group` were copied. None: there is none.
 
-    Rows were copied if both groups have the same keys, written at the same times. Reads NEWEST_KEYS of each inbox.
+    Copied rows have the keys and times of the original rows. Reads NEWEST_KEYS of each inbox.
     Raises DatabaseAway.
     """
     theirs = inbox_evidence(connections, group=group)

@@ -100,7 +100,7 @@ class QueryWithdrawal:
 
 
 def withdraw_query(connections: Connections, topic: str, *, reason: str, by: str) -> QueryWithdrawal:
-    """Records that no query of the topic is accepted any more. It asks no broker and runs no query.
+    """Records that no query of the topic is accepted any more. A withdrawal asks no broker and runs no query.
 
     Raises InvalidValue for a topic that the settings lack. Raises DatabaseAway, because an unrecorded withdrawal is not
     valid.

@@ -66,7 +66,7 @@ def _redis_ms(connections: Connections) -> int:
 
 
 def missing_probes(probed: BrokerProbes) -> Iterator[tuple[Fact, Fact]]:
-    """Yields each broker without a probe in its index, and the reason. Such a broker may have accepted no probe."""
+    """Yields each broker without a probe in its index, and the reason. A broker may have accepted no probe."""
     return _by_name({broker: answer.why for broker, answer in probed if answer.why is not None})
 
 

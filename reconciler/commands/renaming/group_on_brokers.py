@@ -232,7 +232,8 @@ class GroupOnBrokers:
     def _positions(self, topic: str, group: str) -> Sequence[QueuePosition]:
         brokers, subscription = self._connections.shared(broker_evidence), self._subscription(topic, group)
         settings, ledger = self._connections.settings, self._connections.ledger
-        # A broker that has left the route counts, too. It may come back with messages that the group has not passed.
+        # A broker that has left the route counts, too. That broker may come back with messages that the group has not
+        # passed.
         seen, keep = brokers.brokers_seen(topic), settings.rounds.retention_seconds
         known = ledger.brokers.note(settings.environment, topic, seen, keep_seconds=keep)
         brokers.expect(topic, known - frozenset(settings.rocketmq.retired_brokers))

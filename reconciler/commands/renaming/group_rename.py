@@ -55,9 +55,9 @@ class WantedRename:
     urls: Sequence[Secret] = ()
     #: True: messages that wait in the topics' queues are left to the new name.
     leaves_waiting: bool = False
-    #: True: a person says that no member has popped. This matters only if no broker can show it any more.
+    #: True: a person says that no member has popped. Brokers may be unable to show this any more.
     pulls: bool = False
-    #: Called with what would be done. If it returns False, nothing is done.
+    #: Called with what would be done. If `confirm` returns False, nothing is done.
     confirm: Callable[[RenameReport], bool] = lambda _: True
     #: Called with two numbers: the inbox rows that were looked at, and all inbox rows.
     progress: Callable[[int, int], None] = lambda _seen, _of: None
@@ -95,8 +95,8 @@ class RenameReport:
     def exit_code(self) -> int:
         """The exit code.
 
-        1: something prevents the rename.
-        0: nothing prevents the rename, or it was done.
+        Exit code 1: something prevents the rename.
+        Exit code 0: nothing prevents the rename, or it was done.
         """
         return 1 if self.refused else 0
 
@@ -151,7 +151,7 @@ def rename_group(connections: Connections, wanted: WantedRename, *, dry_run: boo
     """Checks everything, and renames the group if nothing prevents it. Returns None if the person declined.
 
     Raises InvalidValue for impossible names and for an inbox that is no database. Raises ChangedMeanwhile if a member
-    came or an offset moved while rows were copied. Raises TransientError for a dependency that is away. After such an
+    came or an offset moved while rows were copied. Raises TransientError for a dependency that is away. After this
     error the same command continues.
     """
     settings = connections.settings
@@ -388,7 +388,7 @@ class _Renaming:
 
         Offsets come first. If this process dies and members of the new name start nevertheless, these members consume
         nothing that the old name has passed. The ledger comes last, when nothing can delay the rename any more. Without
-        its rows, rounds of the old name could send what people have closed.
+        the ledger's rows, rounds of the old name could send what people have closed.
         """
         old, new, preview = self.wanted.old, self.wanted.new, self.preview
         fact, undone = ACT_GROUP_RENAME(old=old, new=new), ACT_GROUP_RENAME_UNDONE(old=old, new=new)
@@ -513,5 +513,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(error: DatabaseAway) -> Exception:
-    """Returns the error for a missing right. It asks for a login that has this right."""
+    """Returns the error for a missing right. The error asks for a login that has this right."""
     return InvalidValue("--url", "the login of an inbox", f"{_NEEDS} ({error})") if lacks_right(error) else error

@@ -73,9 +73,9 @@ class Accounting:
         within_seconds: float | None,
         away: Mapping[str, Fact] | None = None,
     ) -> None:
-        """`asked_ms`: the ledger's time before the first question. Commits after it do not count.
+        """`asked_ms`: the ledger's time before the first question. Later commits do not count.
 
-        `readings`: the shards that could be read together. They were read after their rounds were read from the ledger.
+        `readings`: the shards that could be read together. The shards were read after the ledger's rounds.
         `undecided_in`: subscriptions that may have UNKNOWN keys. None: any subscription may have such keys.
         `within_seconds`: the time that a monitor names. None: the default.
         `away`: name -> the fact for a dependency that is known not to answer.

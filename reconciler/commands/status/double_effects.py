@@ -1,4 +1,4 @@
-"""What status says about messages that took effect twice: in two inboxes, or after a person had dismissed them."""
+"""What `status` says about messages that took effect in two inboxes, or after a person had dismissed the message."""
 
 from __future__ import annotations
 

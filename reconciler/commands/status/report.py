@@ -58,13 +58,13 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: One fact for each dependency that did not answer. Without its answer the report may be incomplete.
+    #: One fact for each dependency that did not answer. If there is one, the report may be incomplete.
     away: tuple[Fact, ...]
-    #: None: no history is configured, or it did not answer.
+    #: None: no history is configured, or the history did not answer.
     history: HistoryOverview | None = None
     #: One fact for each reason why "0 lost" means nothing, such as an open outage or losses without a repair.
     late: tuple[Fact, ...] = ()
-    #: Facts about keys that had no verdict for half of the brokers' retention. Brokers will soon delete their messages.
+    #: Facts about keys that had no verdict for half of the brokers' retention. Brokers will soon delete the messages.
     undecided: tuple[Fact, ...] = ()
     #: One fact for each subscription with UNKNOWN keys that this configuration cannot decide. Such keys are no alarm.
     undecidable: tuple[Fact, ...] = ()
@@ -84,12 +84,17 @@ class StatusReport:
     acknowledged: tuple[Fact, ...] = ()
     #: Pairs of a dependency that is away and a fact of `late` that follows from its absence.
     late_by_away: tuple[tuple[Fact, Fact], ...] = ()
-    #: The ledger's time before the first question; 0: not asked.
+    #: The ledger's time before the first question. 0: the ledger was not asked.
     asked_ms: int = 0
 
     @property
     def exit_code(self) -> int:
-        """3: a dependency is away, or commits are not accounted for; 1: something needs a person; 0: neither."""
+        """The exit code.
+
+        Exit code 3: a dependency is away, or commits are not accounted for.
+        Exit code 1: something needs a person.
+        Exit code 0: every other case.
+        """
         if self.away or self.late_lines:
             return 3
         return 1 if self.needs_a_person else 0
@@ -107,7 +112,7 @@ class StatusReport:
 
     @property
     def brokers_away(self) -> tuple[Fact, ...]:
-        """Facts of `away` about brokers. If name servers know no broker, this is one fact."""
+        """Facts of `away` about brokers. If name servers know no broker, there is one fact."""
         return tuple(fact for fact in self.away if fact.code in (BROKER_AWAY, AWAY["rocketmq"]))
 
     @property
@@ -136,7 +141,7 @@ class StatusReport:
 
     @property
     def before_since(self) -> tuple[Fact, ...]:
-        """Facts about messages that a group was given before the `since` of its subscription. They are no alarm."""
+        """Facts about messages that a group was given before the `since` of its subscription. This is no alarm."""
         return tuple(before_since(self.verdicts, {s.subscription: s.since_ms for s in self.subscriptions}))
 
     @property
@@ -184,7 +189,7 @@ class StatusReport:
 
     @property
     def needs(self) -> Sequence[Need]:
-        """Troubles that only a person can end; others are in `doubled`, `undecided` and `damaged`."""
+        """Troubles that only a person can end. Further troubles are in `doubled`, `undecided` and `damaged`."""
         return persons_needed(verdicts=self.verdicts, repairs=self.repairs, holds=self.holds)
 
     @property

@@ -57,7 +57,7 @@ def unrepaired(
     now_ms: int,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Returns a fact about proved losses that have had no repair for too long. A round opens a repair just after its
+    """Returns a fact about proved losses that have had no repair for too long. A round opens a repair just after the
     verdict."""
     limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     losses = [
@@ -81,9 +81,9 @@ def undecided(
 ) -> list[Fact]:
     """Returns facts about keys that have been open for half of the brokers' retention.
 
-    Their witnesses must answer before the retention is over. A group that lags is left out, because its own monitoring
-    shows the lag. Keys that the configuration cannot decide are left out, too. `unknown`: the keys that are UNKNOWN
-    without a proved loss.
+    The witnesses of these keys must answer before the retention is over. A group that lags is left out, because its own
+    monitoring shows the lag. Keys that the configuration cannot decide are left out, too. `unknown`: the keys that are
+    UNKNOWN without a proved loss.
     """
     lines = []
     for v in verdicts:
@@ -107,10 +107,10 @@ def history_behind(
     *,
     within_seconds: float | None,
 ) -> list[Fact]:
-    """Returns a fact about rounds that the history lacks although the recorder had time to seal them.
+    """Returns a fact about rounds that the history lacks although there was time to seal these rounds.
 
-    A full disk can be the reason. `rounds`: the newest round of every shard. `captured_ms`: shard -> the time of its
-    newest round in the history.
+    A full disk can be the reason. `rounds`: the newest round of every shard. `captured_ms`: shard -> the time of the
+    shard's newest round in the history.
     """
     behind_seconds = max(
         (
@@ -128,7 +128,7 @@ def history_behind(
 def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscription] = ()) -> list[Fact]:
     """Returns facts about announced keys that no configured outbox shows as committed.
 
-    Such an announcement is foreign, or the settings lack an outbox. If they lack an outbox, lost messages are settled
+    Such an announcement is foreign, or the settings lack an outbox. If an outbox is missing, lost messages are settled
     without a repair, and the verdict is the same. `reads_halves`: subscriptions that are left out, because there each
     half that was rolled back has this verdict.
     """

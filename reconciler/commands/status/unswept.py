@@ -42,7 +42,7 @@ def unswept(connections: Connections) -> Iterator[Fact]:
 
 
 def groups_of_nobody(connections: Connections) -> Iterator[tuple[Sequence[str], OtherGroup]]:
-    """Yields each producer group that the settings lack, with the groups that they name for the same outbox.
+    """Yields each producer group that the settings lack, with the groups that the settings name for this outbox.
 
     An outbox that is away is left out.
     """

@@ -34,8 +34,8 @@ class OperatorAction:
     ended_at_ms: int | None = None
     #: What was done, or the error.
     result: str | None = None
-    #: The fact that later commands need: the fact of the act's end, or else of its beginning. None: they need no fact,
-    #: or a newer release wrote the fact.
+    #: The fact that later commands need: the fact of the act's end, or else of its beginning. None: later commands need
+    #: no fact, or a newer release wrote the fact.
     fact: Fact | None = None
 
 

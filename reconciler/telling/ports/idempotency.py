@@ -12,7 +12,7 @@ class KeyedRequest:
     """A request with an idempotency key."""
 
     by: str
-    #: The route, and the client's key or the digest of it. At most 160 characters (row_rules.NAME_CHARACTERS).
+    #: The route, and the client's key or a digest of the key. At most 160 characters (row_rules.NAME_CHARACTERS).
     key: str
     #: SHA-256 of the request's method, path and body.
     digest: bytes
@@ -34,12 +34,12 @@ class KeyUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAnswer:
-    """The use of a key. For ANSWERED it has status and answer of the first request."""
+    """The use of a key. For ANSWERED this value has status and answer of the first request."""
 
     use: KeyUse
     #: The token with which the process may answer. Empty unless the use is FIRST.
     token: str = ""
-    #: True if the use is FIRST and a process died during this request before. It is unknown how far that process came.
+    #: True if the use is FIRST and a process died during this request before. Nobody knows how far that process came.
     is_again: bool = False
     status: int = 0
     answer: str = ""

@@ -1,8 +1,8 @@
-"""A *notice* is one message to people; a *channel* carries it to one receiver.
+"""A *notice* is one message to people. A *channel* carries a notice to one receiver.
 
-A *conversation* is what one notifier reports about one kind of trouble, one topic and one group. It is one row of the
-ledger, with what was reported and with at most one waiting message. So no process has to remember anything, and
-messages cannot pile up.
+A *conversation* is what one notifier reports about one kind of trouble, one topic and one group. A conversation is one
+row of the ledger, with what was reported and with at most one waiting message. So no process has to remember anything,
+and messages cannot pile up.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Conversation:
     #: troubles last: the time of the newest reported trouble, and the number of reported troubles.
     mark_ms: int
     mark_count: int = 0
-    #: True if the receiver knows of the trouble but not of its end.
+    #: True if the receiver knows of the trouble, but not of the end.
     is_open: bool = False
     #: The time at which the last reported trouble began.
     since_ms: int | None = None
@@ -150,7 +150,7 @@ class StandingTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastTroubles:
-    """Troubles of one place that happened at a time. They are reported even after their end."""
+    """Troubles of one place that happened at a time. Such troubles are reported even after their end."""
 
     #: Number of troubles after the conversation's mark.
     count: int

@@ -11,8 +11,8 @@ from reconciler.contract.verdicts import Verdict
 
 T = TypeVar("T")
 
-#: The end of a page. Only the ledger that returned the page understands it. A fraction or bytes come from a damaged row
-#: of SQLite.
+#: The end of a page. Only the ledger that returned the page understands this value. A fraction or bytes come from a
+#: damaged row of SQLite.
 Position: TypeAlias = tuple[int | float | str | bytes, ...]
 
 
@@ -36,7 +36,7 @@ class LedgerFilter:
     by: str | None = None
     #: The command of an act by hand, as the ledger has it.
     command: str | None = None
-    #: Rows whose time is at or after `since_ms`, and before `until_ms`. It is the time that orders the listing.
+    #: Rows whose time is at or after `since_ms`, and before `until_ms`. This time orders the listing.
     since_ms: int | None = None
     before_ms: int | None = None
 

@@ -97,8 +97,8 @@ class StoredRest:
     def seen_again(self, stored: StoredRound) -> StoredRound:
         """Returns the newest round of a shard with the time at which the shard was seen at rest.
 
-        Returns the round unchanged if the row of rest saw another round. Then a round came since, or the seen round is
-        void.
+        Returns the round unchanged if the row of rest saw another round. In this case a round came since, or the seen
+        round is void.
         """
         done, number = stored.done, stored.done.shard.number
         if number >= len(self.shards) or stored.stored_at_ms >= self.at_ms:
@@ -222,14 +222,15 @@ class LedgerReports(Protocol):
     def rests_are_hidden(self) -> bool:
         """Returns True if this login may not read rows of rest.
 
-        Then `last_rounds` and `shards_since` know only rounds. A shard at rest has one round in half an hour.
+        With such a login `last_rounds` and `shards_since` know only rounds. A shard at rest has one round in half an
+        hour.
         """
         ...
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
         """Returns the shards that had a valid round, or were seen at rest, after this time of the ledger.
 
-        If there are very many, the answer does not have all shards.
+        If there are very many shards, some are left out.
         """
         ...
 
@@ -250,7 +251,7 @@ class LedgerReports(Protocol):
 
 
 class Ledger(Protocol):
-    """All ports of one ledger. ledger/sql_ledger.py and testing/memory.py have them."""
+    """All ports of one ledger. They are implemented in ledger/sql_ledger.py and testing/memory.py."""
 
     @property
     def candidates(self) -> Candidates:
@@ -289,7 +290,7 @@ class Ledger(Protocol):
 
     @property
     def halves(self) -> NotedHalves:
-        """Noted halves. Siblings, which have the same business key, are found among these."""
+        """Noted halves. Siblings, which are halves with one business key, are found among the noted halves."""
         ...
 
     @property
