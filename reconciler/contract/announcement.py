@@ -7,8 +7,8 @@ Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to 
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
 
-Releases up to 0.2.0 know keys of 32 to 64 upper-case hexadecimal digits, an even number of them. They refuse a whole
-message for one other key, so other keys travel in messages of their own.
+Releases up to 0.2.0 know keys of 32 to 64 upper-case hexadecimal digits, an even number of them. These releases refuse
+a whole message for one other key, so other keys travel in messages of their own.
 
 Version 0 is one bare key, the original design's form, for unique-key topics configured so. An optional message
 property RECONCILER_SIGNATURE holds the hexadecimal HMAC-SHA256 of the body bytes.

@@ -14,8 +14,8 @@
 
 A row group has keys of one prefix (contract/history_row.py): evidence.json names each one's, with its rows and the
 SHA-256 of its bytes, and that of the footer, so that a task reads and believes its own row groups only. A file may
-instead lie in DIR/<table>/prefix=<NN>/, whole of one prefix: versions 1 and 2 knew no other.
-The audit collects databases into this layout, or is given it.
+instead lie in DIR/<table>/prefix=<NN>/, whole of one prefix: versions 1 and 2 knew no other. The audit collects
+databases into this layout, or reads a folder with this layout.
 """
 
 from __future__ import annotations

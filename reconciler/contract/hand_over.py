@@ -1,6 +1,7 @@
 """The column `message` of a hand-over row: what a group's own handler needs to run a message once more.
 
-The daemon writes it with the row, the group's replay worker reads it, and DONE empties it. JSON text:
+The daemon writes this column with the row, the group's replay worker reads the column, and DONE empties the column.
+JSON text:
 
     {"v":1,"unique_key":…,"topic":…,"real_topic":…,"properties":{…},"body":<base64 of the uncompressed body>,
      "flag":0,"broker":…,"queue_id":…,"queue_offset":…,"commit_log_offset":…,"born_timestamp_ms":…,
@@ -10,8 +11,8 @@ The daemon writes it with the row, the group's replay worker reads it, and DONE 
 `content_digest` is the digest of the outbox row or, without one, of the half (contract/content_digest.py). The reader
 computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
 and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, since that person can write
-another digest. `signature` stops that person, too. It is the HMAC-SHA256 of the row's place and digest under the secret
-of the announcements, and is written where that secret is set.
+another digest. `signature` stops that person, too. The signature is the HMAC-SHA256 of the row's place and digest under
+the secret of the announcements. Without that secret, no signature is written.
 
 `StoredMessage` of reconciler/policy/evidence.py has these fields, so encode_hand_over(message) takes one, and
 ``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction bits

@@ -1,4 +1,5 @@
-"""History as plain data: its streams, their columns, where a row lies. The reconciler writes it, the audit reads it.
+"""History as plain data: its streams, their columns, where a row lies. The reconciler writes the history, and the audit
+reads it.
 
 A stream is a folder of Parquet files,
 ``<history>/<stream>/environment=<env>/date=<YYYY-MM-DD>/[prefix=<NN>/]*.parquet``:

@@ -1,8 +1,8 @@
 """The codes of answers to repairs, and of acts by which later commands decide. Ledger rows keep each code beside a
 text.
 
-The words of a handler, a broker or a driver stay text. Codes and fields must not change as long as a ledger may hold
-them. A release that does not know a code shows the text.
+The words of a handler, a broker or a driver stay text. Codes and fields must not change as long as a ledger may contain
+old facts. A release that does not know a code shows the text.
 """
 
 from __future__ import annotations

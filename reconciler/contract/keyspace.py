@@ -166,11 +166,11 @@ class ShardKeys:
 
     @property
     def round_lease(self) -> str:
-        """The right to run the rounds. It saves work and proves nothing."""
+        """The right to run the rounds. This right saves work and proves nothing."""
         return f"{self.root}:round_lease"
 
     def announcement_lease(self, broker: str) -> str:
-        """The right to consume the shard's queue on one broker. It saves work and proves nothing."""
+        """The right to consume the shard's queue on one broker. This right saves work and proves nothing."""
         return f"{self.root}:announcement_lease:{broker}"
 
 

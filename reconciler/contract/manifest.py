@@ -3,8 +3,8 @@
 ``<history>/manifest/environment=<env>/<sequence, 12 digits>.json``, one entry per write. Numbers begin at 1 and have no
 hole. An exclusive link makes each entry, so that two writers never take one number. An entry is canonical JSON (sorted
 keys, no spaces, UTF-8, one newline at the end) and names the SHA-256 of the entry before it ("" for the first). The
-files of a history are those that entries added and no later entry removed; any other file in the folders does not
-belong to it.
+files of a history are those that an entry added and no later entry removed. Any other file in the folders does not
+belong to the history.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ManifestEntry:
     #: For "retire": rows before this UTC day (YYYY-MM-DD) were removed on purpose.
     kept_from: str | None = None
     version: int = HISTORY_VERSION
-    #: Unknown fields of newer writers. They are kept, so that the digest can be computed again.
+    #: Unknown fields of newer writers. Such fields are kept, so that the digest can be computed again.
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def encoded(self) -> bytes:

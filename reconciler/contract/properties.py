@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 KEYS = "KEYS"
 TAGS = "TAGS"
-#: The business transaction's own id. It travels as a user property and is part of the content.
+#: The business transaction's own id. The id travels as a user property and is part of the content.
 BUSINESS_ID = "BUSINESS_ID"
 #: The mark of a half: it identifies the only outbox that can have the half's row (`reconciler_outbox_identity`). The
 #: mark is a user property like BUSINESS_ID, so that plug-ins of every release compute the same digest.

@@ -20,7 +20,7 @@ NEAR_OFFSETS_MAX = 1_000
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
-#: Hours of the trail. They are longer than brokers keep messages by default (72 h).
+#: Hours of the trail. Brokers keep messages for a shorter time by default (72 h).
 TRAIL_HOURS = 96
 #: Most records of a trail, even if brokers' clocks jump.
 TRAIL_RECORDS_MAX = 60 + TRAIL_HOURS + 4

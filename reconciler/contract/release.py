@@ -1,8 +1,8 @@
 """Tells which release this is, and from which revision of the source it was built.
 
 The build writes the revision into the file REVISION of the package `reconciler`, in sdist and wheel, by the hook that
-pyproject.toml names. A checkout has no such file, whether it is installed editable or not. Its code may change under a
-running process, so no revision would be true. This module never starts git.
+pyproject.toml names. A checkout has no such file, whether it is installed editable or not. The code of a checkout may
+change under a running process, so no revision would be true. This module never starts git.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def is_storable(text: str, characters: int = NAME_CHARACTERS) -> bool:
 
 
 def storable_names(names: Iterable[str]) -> list[str]:
-    """Returns the broker names that every database stores unchanged. They are sorted, and at most BROKERS_MAX."""
+    """Returns the broker names that every database stores unchanged. The names are sorted, and at most BROKERS_MAX."""
     return sorted(filter(is_storable, names))[:BROKERS_MAX]
 
 

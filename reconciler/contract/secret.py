@@ -37,7 +37,7 @@ class SecretText:
         """Returns the present text."""
         return self._first if self._source is None else self._source.current()
 
-    #: The remoting client takes functions that return a secret. It does not know this class.
+    #: The remoting client takes functions that return a secret. The client does not know this class.
     __call__ = reveal
 
     def ask_again(self, refused: str) -> bool:

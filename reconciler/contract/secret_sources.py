@@ -1,9 +1,9 @@
-"""The sources of secrets: a file, or the output of a command. Both are read again while the process runs.
+"""The sources of secrets: a file, or the output of a command. Files and commands are read again while the process runs.
 
-A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input. Its standard
-error is discarded, because it may contain the secret. Its output is kept for COMMAND_KEEP_SECONDS. As soon as a server
-has refused the secret, both are read again. If a later reading fails, the secret stays unchanged, and a warning is
-logged.
+A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input. The command's
+standard error is discarded, because it may contain the secret. The command's output is kept for COMMAND_KEEP_SECONDS.
+As soon as a server has refused the secret, both are read again. If a later reading fails, the secret stays unchanged,
+and a warning is logged.
 
 A text may have several lines. For settings that take a list, each line is one secret.
 """
@@ -139,7 +139,8 @@ def _secret(read: Callable[[], str], name: str, shown: str, keep_seconds: float)
 
 
 def secrets_of(secret: SecretText) -> list[SecretText]:
-    """Returns each secret of a text with several secrets. Their number must not change while the process runs."""
+    """Returns each secret of a text with several secrets. The number of secrets must not change while the process
+    runs."""
     source = secret._source  # noqa: SLF001 - the two files are one idea
     found = several(secret.reveal())
     if not isinstance(source, KeptSecret):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 class Subscription:
     """A consumer group's view of a topic, in one environment."""
 
-    #: The name of the deployment (production, staging ...). It keeps shared Redis servers and databases apart.
+    #: The name of the deployment (production, staging ...). Different names keep data apart in shared Redis servers and
+    #: databases.
     environment: str
     #: The business topic.
     topic: str
@@ -25,7 +26,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Shard:
-    """A slice of a subscription's keys. Its number is also the number of its queue in the unique-key topic."""
+    """A slice of a subscription's keys. The shard's number is also the number of its queue in the unique-key topic."""
 
     subscription: Subscription
     number: int

@@ -8,9 +8,10 @@ What clients write into it:
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 
 A unique key is an opaque name: 16 to 64 of the characters 0-9, A-Z, a-z, "_" and "-". Keys that differ in case are two
-keys. It is never decoded into an address, and nothing connects to what it spells.
+keys. A key is never decoded into an address, and no process connects to an address in a key.
 
-Its *member* is how Redis sets and columns of the history hold it. Each key has one member, and no two have the same:
+The *member* of a key is its form in Redis sets and in columns of the history. Each key has one member, and no two keys
+have the same member:
 
 - an even number of 32 to 64 upper-case hexadecimal digits is the bytes that they spell: 16 to 32 bytes
 - every other key is a zero byte and its ASCII text, with zero bytes behind it up to 33 bytes: 33 to 65 bytes
@@ -85,8 +86,8 @@ def member_of(unique_key: str) -> bytes:
 
 
 def _spelled(unique_key: str) -> bytes | None:
-    """Returns the 16 to 32 bytes that upper-case digits spell. None: the text is another one. This runs for every
-    consumed message."""
+    """Returns the 16 to 32 bytes that upper-case digits spell. None: the text is another one. This function runs for
+    every consumed message."""
     if unique_key != unique_key.upper():
         return None
     try:

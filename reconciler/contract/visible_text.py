@@ -36,7 +36,7 @@ def excerpt(text: str, characters_max: int) -> str:
 
 
 def visible_line(text: str) -> str:
-    """Returns the visible text. Its further lines are indented, so that no line looks like a line of ours."""
+    """Returns the visible text. The text's further lines are indented, so that no line looks like a line of ours."""
     return re.sub(r"\n(?=\S)", "\n  ", visible(text.rstrip("\n")))
 
 

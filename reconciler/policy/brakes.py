@@ -5,10 +5,10 @@ so all processes see it. Only the number of calm rounds is in memory, and a rest
 
 Several processes may share a topic's subscriptions and shards. A process whose round exceeds the ceiling renews the
 hold's timestamp. A process lifts the hold if it owned shards of the topic in three consecutive calm rounds that all
-started after that timestamp. Short rounds must be more than three, because they must last as long. The round after a
-storm renews the timestamp at every page. So another process with short calm rounds cannot lift the hold in the middle
-of a long round. Stand-by processes own no shards and see no losses, so they never count. Subscriptions without shards
-do not count either. Each process compares its own losses with the ceiling.
+started after that timestamp. If rounds are short, more of them are needed, because together they must last as long as
+three full rounds. The round after a storm renews the timestamp at every page. So another process with short calm rounds
+cannot lift the hold in the middle of a long round. Stand-by processes own no shards and see no losses, so they never
+count. Subscriptions without shards do not count either. Each process compares its own losses with the ceiling.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RoundLoad:
     left_over: int
     #: Keys that were judged, except losses that an earlier round had proved.
     verified: int
-    #: Losses among `verified`. Each would be followed by a repair.
+    #: Losses among `verified`. A repair would follow each of these losses.
     losses: int
     #: Keys whose half was asked for. `found_nowhere` counts those of them that have no copy on any broker.
     half_asked: int

@@ -74,7 +74,7 @@ class KeyType(StrEnum):
 
     @property
     def example(self) -> KeyValue:
-        """Returns a key that no row has. It is for a statement that is only looked at."""
+        """Returns a key that no row has, for a statement that is only looked at."""
         if self is KeyType.UUID:
             return UUID(int=0)
         return 0 if self is KeyType.INTEGER else ""
@@ -143,7 +143,7 @@ class Siblings:
     unique_keys: tuple[str, ...] = ()
     #: When a broker stored the youngest of these messages.
     newest_ms: int = 0
-    #: When a broker stored the oldest of these messages. Its copy may have been deleted by age.
+    #: When a broker stored the oldest of these messages. The copy of this message may have been deleted by age.
     oldest_ms: int = 0
     #: Messages with the same business key but another tag. A query sees no tag, so a row proves none of these.
     of_other_tags: tuple[str, ...] = ()
@@ -193,7 +193,7 @@ class CommitQuery:
     """The declared query of one topic."""
 
     topic: str
-    #: The statement. It contains `:keys` once, behind IN.
+    #: The statement, which contains `:keys` once, behind IN.
     sql: str
     #: The place of the key in a half: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
     key: str

@@ -1,4 +1,4 @@
-"""Finds out whether another cluster uses this environment. Its Redis keys and ledger rows would mix with ours.
+"""Finds out whether another cluster uses this environment. The Redis keys and ledger rows of two clusters would mix.
 
 Each process that writes keys or rows keeps a *use* in Redis and in the ledger. A use lists the brokers that the process
 knows. The process reads the present use before it writes its own. Clusters often have brokers of the same name, so a
@@ -39,7 +39,7 @@ def conflict(
     none in common, they have different Redis servers, or Redis was emptied.
 
     A side that knows no broker proves nothing. `redis` has the form of EnvironmentUse.redis and is read after the use.
-    It begins with a blank if Redis has no identity. None: Redis is away.
+    `redis` begins with a blank if Redis has no identity. None: Redis is away.
     """
     if use is None or not use.brokers or not brokers:
         return None
@@ -95,7 +95,7 @@ def _noted(away: list[TransientError]) -> Iterator[None]:
 
 
 class EnvironmentGuard:
-    """Keeps the use of one process up to date. Only one thread at a time uses it."""
+    """Keeps the use of one process up to date. Only one thread at a time uses this guard."""
 
     def __init__(
         self,

@@ -122,7 +122,7 @@ class LeftKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysLeft:
-    """Keys that left pending because of their verdicts. Some of them may have left by a match just before."""
+    """Keys that left pending because of their verdicts. Some keys may have left by a match just before."""
 
     shard: Shard
     keys: Sequence[LeftKey]

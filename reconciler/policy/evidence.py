@@ -1,6 +1,6 @@
 """The values that witnesses answer with. The policy decides on these values alone.
 
-"Don't know" is a value (UNKNOWN). It is never an exception and never a False.
+"Don't know" is a value (UNKNOWN). Such an answer is never an exception and never a False.
 """
 
 from __future__ import annotations
@@ -390,7 +390,7 @@ class HalfQuestions:
 
     #: False: this broker never asks (up to 4.2).
     is_asked: bool
-    #: Roughly when the broker gives up the half, by the broker's clock. This assumes that the broker runs and that its
+    #: Roughly when the broker gives up the half, by the broker's clock. The time is true if the broker runs and its
     #: rounds of questions are punctual.
     until_ms: int
     #: The age limit of the half, by the broker's clock. After this time the broker gives the half up without a

@@ -2,9 +2,9 @@
 deliver it, and whether it may be closed.
 
 A broker asks the producers about an open half. If the outbox row is committed, they answer COMMIT, and the dismissed
-message is delivered after all. END ROLLBACK stops these questions. It also takes the message away from every group of
-the topic that still needs it. So END ROLLBACK needs a proof that no group needs the message: each group has the effect
-or is dismissed. This includes groups that only the brokers know.
+message is delivered after all. END ROLLBACK stops these questions. END ROLLBACK also takes the message away from every
+group of the topic that still needs the message. So END ROLLBACK needs a proof that no group needs the message: each
+group, even a group that only the brokers know, has the effect or is dismissed.
 """
 
 from __future__ import annotations

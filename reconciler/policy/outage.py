@@ -194,8 +194,8 @@ class OutageRecovery:
     def _begin(self, shard: Shard, outage: Outage) -> None:
         try:
             if self._memory.state(shard).epoch is None:
-                # This comes before the marker is written again. After a crash in between, the loss would otherwise
-                # never be noticed.
+                # The loss is stored before the marker is written again. Otherwise a crash in between would hide the
+                # loss for ever.
                 if self._rounds.last(shard) is not None:
                     self._outages.note_reason(outage, "MEMORY_LOST")
                 self._memory.begin_epoch(shard)

@@ -1,5 +1,5 @@
-"""Steps 7 to 10 for one subscription, in reading order. It imports no driver, has no clock of its own, and keeps only
-token buckets and cursors in memory: a crash between any two lines costs only time.
+"""Steps 7 to 10 for one subscription, in reading order. This module imports no driver and has no clock of its own. Only
+token buckets and cursors are in memory, so a crash between any two lines costs only time.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class RoundTally:
     let_go_first: int = 0
     #: Problems that a person should know, one fact each.
     problems: list[Fact] = field(default_factory=list)
-    #: The first unexpected error of a page. It is raised after the other pages.
+    #: The first unexpected error of a page, which is raised after the other pages.
     failure: Exception | None = None
     _pass_begins: int = 0
 

@@ -2,8 +2,8 @@
 
 Every turn begins with a *look* at all shards. A shard is *at rest* if a round would move nothing: its half set and all
 its commit sets are empty, and its memory is as this process' last round left it. Such a shard has no round for
-`rest_seconds`. Its pending keys are still judged and repaired. Every other shard has its round, even if it could not be
-looked at.
+`rest_seconds`. The pending keys of a resting shard are still judged and repaired. Every other shard has its round, even
+if it could not be looked at.
 
 All shards of a subscription may be at rest, and the ledger may keep that as the subscription's *row of rest*. Then
 these shards rest for longer, and the row stands for the rounds of that time. The row is written again within
@@ -40,8 +40,8 @@ from reconciler.policy.sharing import Sharing
 #: A round that reads at most so many members ends within a few milliseconds, so several such rounds may be sent
 #: together. Redis serves nobody else meanwhile, so a larger round is sent alone.
 SMALL_ROUND_MEMBERS = 1_000
-#: Within this time, a shard at rest has a round, or its subscription gets a row of rest. Both show until when commits
-#: are accounted for.
+#: Within this time, a shard at rest has a round, or its subscription gets a row of rest. Rounds and rows of rest show
+#: until when commits are accounted for.
 REST_SECONDS_MAX = 60.0
 #: Even beside rows of rest, a shard at rest has a round within this time. That round moves its floor, from which
 #: announcements are read again, beyond the announcements of other shards.

@@ -43,7 +43,7 @@ class SweepRules:
     #: Most transactions that delete rows in one sweep of one source.
     delete_transactions_maximum: int = 20
     page_rows: int = 1_000
-    #: Most pages in one sweep of one source. The next sweep continues after them.
+    #: Most pages in one sweep of one source. The next sweep continues after these pages.
     pages_maximum: int = 100
 
 
@@ -59,8 +59,8 @@ class OutboxFact:
     created_at_ms: int
     #: Database time of the last announcement. None: the row was not announced.
     announced_at_ms: int | None
-    #: The digest, which is read only in pages of announced rows, because inboxes are compared with them. None: the row
-    #: has no digest, or the digest was not read.
+    #: The digest. It is read only in pages of announced rows, which are compared with inboxes. None: the row has no
+    #: digest, or the digest was not read.
     content_digest: bytes | None = None
     #: Why a row of a page cannot be read. None: the row can be read. Of an unreadable row only the place in the page
     #: counts, because its values may have any type.
@@ -142,8 +142,8 @@ class Settlement:
         again_ms = int(rules.announce_again_after_seconds * 1000)
         settle_ms = int(rules.settle_after_seconds * 1000)
         shown = [fact for fact, _ in (*self.doubled, *self.differing)]
-        # A match in Redis has hidden these keys from the reconciler. They are announced again at the first look, and so
-        # they are judged.
+        # A match in Redis has hidden these keys from the reconciler. Such keys are announced again at the first look,
+        # and so they are judged.
         at_once = [fact for fact in shown if _was_announced_once(fact, settle_ms)]
         later = [
             *self.absent,
@@ -215,8 +215,8 @@ def _of_another_message(
 
 
 def _was_announced_once(fact: OutboxFact, again_ms: int) -> bool:
-    # An unprovable row is never settled. It is announced a second time, because the first announcement may have been
-    # lost, but not a third time.
+    # An unprovable row is never settled. Such a row is announced a second time, because the first announcement may have
+    # been lost, but not a third time.
     return fact.announced_at_ms is not None and fact.announced_at_ms - fact.created_at_ms < again_ms
 
 

@@ -78,7 +78,7 @@ class Turn:
         )
 
     def _calm(self, shards: Mapping[Subscription, Sequence[Shard]]) -> set[str]:
-        """Returns the topics that have nothing to do. This takes three statements, and a transaction for rows of rest,
+        """Returns the topics that have nothing to do. The cost is three statements, and a transaction for rows of rest,
         however many shards rest. After the look, asks whether an outage is open, because nothing rests during an
         outage."""
         environment = self._topics[0].environment

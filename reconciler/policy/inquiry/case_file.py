@@ -241,9 +241,9 @@ class CaseFile(ABC):
         return is_digits(self.unique_key) or self.is_kept_since(written_ms, now_ms=now_ms)
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
-        """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. This matters if a
-        row of the business, or the announcement alone, proves the commit, and a group that takes the message has no
-        inbox. None: no such copy ever existed.
+        """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. Such a copy matters
+        only if no outbox proves the commit, and a group that takes the message has no inbox. None: no such copy ever
+        existed.
 
         `seen_ms`: a time at which the message was known already, whatever its producer's clock says. `sent_ms`: when
         the message was sent again, perhaps to a broker without its half.
@@ -285,9 +285,9 @@ class CaseFile(ABC):
     def lies_before(self, plan: SubscriptionPlan) -> bool:
         """Returns True if the message is known to have been given to groups before this group answers for messages.
 
-        If brokers have no copy of a message any more, perhaps no group was given it. Only a group that existed at that
-        time proves that groups were given it. If all groups came later, the topic or the ledger is new. Then the
-        message counts for every group, unless a person has set the time.
+        If brokers have no copy of a message any more, perhaps no group was given the message. Only a group that existed
+        at that time proves that groups were given the message. If all groups came later, the topic or the ledger is
+        new. Then the message counts for every group, unless a person has set the time.
         """
         given_ms = self.given_ms
         if given_ms is None or plan.answers_for(given_ms, skew_margin_seconds=self.skew_margin_seconds):

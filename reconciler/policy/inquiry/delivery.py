@@ -271,8 +271,8 @@ def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
 
 
 def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """Returns the times of all rows that were found. This includes rows beside an incomplete row, for which the answer
-    as a whole has no records."""
+    """Returns the times of all rows that were found, even beside an incomplete row. The records of the whole answer
+    lack such rows."""
     found = (row.applied_at_ms for row in inbox.records)
     return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 

@@ -2,9 +2,9 @@
 
 A replica that was behind, or a long transaction, may have caused the absence. Two kinds of keys are asked for again.
 The first are REJECTED keys for which the outbox had no row, or for which one database had a tombstone and another
-database had no row. The second are keys that wait for a person because their effect is missing or incomplete. This
-takes one statement to the outbox and one to the inbox. If the row exists now, the key becomes OPEN again, and the next
-round judges it in full.
+database had no row. The second are keys that wait for a person because their effect is missing or incomplete. One
+statement to the outbox and one to the inbox ask for all these keys. If the row exists now, the key becomes OPEN again,
+and the next round judges it in full.
 
 The absence may also come from the wrong outbox: a former primary, a clone, another schema. The half shows that, because
 plug-ins write the name of the outbox into it. So each round asks brokers for the halves of a few REJECTED keys. If a
@@ -12,7 +12,7 @@ half says that a row must exist, the key becomes OPEN and UNKNOWN until the row 
 
 A person dismisses a key after doing by hand what was missing. An open half, a retry or a copy may still deliver the
 message, which would be a second effect. So the inbox is also asked about dismissed keys. A dismissed key that has taken
-effect waits for a person again. Such a key never becomes OPEN, so that nothing is sent for it.
+effect waits for a person again. A dismissed key never becomes OPEN, so no message is sent for such a key.
 """
 
 from __future__ import annotations

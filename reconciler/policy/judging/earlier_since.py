@@ -1,8 +1,8 @@
 """The last part of a round: judges messages again that an earlier `since` has brought back to a group.
 
-These messages were settled as BEFORE_SINCE, and nothing announces them again. Without this, a person would wait for
-ever after setting an earlier time, or after a rename that brought one. A row for which the group answers now becomes
-OPEN again, and the next rounds judge it in full.
+These messages were settled as BEFORE_SINCE, and nothing announces them again. Without a second look at these rows, a
+person would wait for ever after an earlier time was set, by hand or by a rename. A row for which the group answers now
+becomes OPEN again, and the next rounds judge it in full.
 """
 
 from __future__ import annotations

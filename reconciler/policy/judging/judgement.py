@@ -400,7 +400,8 @@ def _young(suspect: Suspect) -> Answer:
 
     The row says when it was written, and when its own service announced it, which is after the commit. If the row is
     not announced yet, the commit may have happened just now. A repeated announcement must not put the key off for ever.
-    Both times are of the database's clock. A time that lies ahead by more than the skew margin proves nothing.
+    The times of the row are of the database's clock. A time that lies ahead by more than the skew margin proves
+    nothing.
     """
     row = suspect.row
     if row is None or suspect.now_ms is None:

@@ -35,8 +35,8 @@ PAGE_KEYS_MIN = 50
 SCAN_MAX = 20_000
 #: Most REJECTED keys whose halves one round looks at, because forged keys must not cost brokers one look-up each.
 HALVES_MAX = 10
-#: The divisor of the room for keys that the ledger follows: one key in so many is reserved for them. New keys may take
-#: the rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
+#: The divisor of the room for keys that the ledger follows: such keys have one place in so many. New keys may take the
+#: rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
 #: flood.
 KNOWN_SHARE = 8
 #: A key whose member sorts after the member of every other key.
@@ -66,7 +66,8 @@ class WatermarkGate:
     detail: Fact | None = None
     #: Keys that were first seen at or before this time are due.
     due_until_ms: int
-    #: Keys that were first seen at or before this time are older than the grace period. The trickle takes some of them.
+    #: Keys that were first seen at or before this time are older than the grace period. The trickle takes some of these
+    #: keys.
     old_until_ms: int
     #: Redis TIME of the round.
     now_ms: int
@@ -113,7 +114,8 @@ class SuspectSelection:
     trickle: tuple[Suspect, ...]
     #: Keys that the ledger has closed already. Redis fell back, or they were announced again.
     closed: Mapping[Shard, Sequence[LeftKey]]
-    #: Members of pending that are no unique keys. Another program wrote them, and no message matches them.
+    #: Members of pending that are no unique keys. Another program wrote these members, and no message matches such a
+    #: member.
     misshapen: Mapping[Shard, Sequence[str]]
     #: Number of keys that became due since this process's last round and that the ledger did not know.
     became_due: int
@@ -150,7 +152,7 @@ def is_followed(candidate: Candidate, shards_in_all: int) -> bool:
 
 
 class SuspectSelector:
-    """Walks pending and the ledger's open rows within limits. Only the thread of the rounds uses it.
+    """Walks pending and the ledger's open rows within limits. Only the thread of the rounds uses this selector.
 
     The cursors only save time. After a restart the walk begins with the oldest key again.
     """

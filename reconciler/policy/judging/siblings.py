@@ -2,8 +2,8 @@
 the key was committed.
 
 Nobody can tell to which of these halves the row belongs. If one of them was delivered, nothing is known to be missing.
-If none was delivered, the consumers miss one of them, and a person has to hear of it. Brokers get the time to ask about
-these halves first.
+If none of the halves was delivered, the consumers miss a message, and a person has to hear of that. Brokers get the
+time to ask about these halves first.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 An announcement contains the tag of each key, so the announcement consumer knows which keys the group will not take. The
 consumer may not drop these keys, because announcements can be forged, and only the outbox has the tag of the committed
-message. The consumer may not ask the outbox either, because an outbox that is away would stop it. So it admits such a
-key like any other and *sets it apart*: in the same atomic step, it adds the key to a set beside the half set. That set
-is only a hint. For the round and the floor the key is an ordinary pending key.
+message. The consumer may not ask the outbox either, because an outbox that is away would stop it. So the consumer
+admits such a key like any other key and *sets the key apart*: in the same atomic step, the key is added to a set beside
+the half set. That set is only a hint. For the round and the floor the key is an ordinary pending key.
 
-The hint may be lost or forged, or another release that runs beside this one may not know it. Each of these costs one
-verdict. A key that was announced twice with different tags is compared like any other. Repeated announcements with a
-foreign tag cannot hide a key. Once a round has compared the key, it is a suspect in that round, even if it is set apart
-again.
+A hint may be lost or forged, and another release beside this release may not know hints. In each of these cases the
+cost is one verdict. A key that was announced twice with different tags is compared like any other. Repeated
+announcements with a foreign tag cannot hide a key. Once a round has compared the key, it is a suspect in that round,
+even if it is set apart again.
 
 If the outbox row has a tag that the group does not take, the key leaves without a look-up and without a row in the
 ledger, because the outbox row is the evidence. Every other key is treated as if it had not been set apart. A key whose
@@ -48,7 +48,7 @@ def is_filtered_out(lookup: Lookup[OutboxRow], plan: SubscriptionPlan) -> bool |
 
 
 class TagFilter:
-    """Compares keys that are set apart with the outbox. Only the thread of the rounds uses it.
+    """Compares keys that are set apart with the outbox. Only the thread of the rounds uses this filter.
 
     The cursors only save time. After a restart the comparison may begin anywhere.
     """

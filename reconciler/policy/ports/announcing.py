@@ -13,7 +13,7 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementQueue:
-    """One queue of the unique-key topic on one broker. Its number is also the shard's number.
+    """One queue of the unique-key topic on one broker. The queue's number is also the shard's number.
 
     For the half topic, the position of one shard in the topic's only queue.
     """
@@ -67,8 +67,8 @@ class KnownRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvedFrom:
-    """The place from which a group's offset proves something again, in a queue that assigned offsets twice. It proves
-    something for records at or after this offset that lie after this place in the commit log."""
+    """The place from which a group's offset proves something again, in a queue that assigned offsets twice. The group's
+    offset counts only for records at or after `queue_offset` that lie behind `behind_log_offset` in the commit log."""
 
     queue_offset: int
     behind_log_offset: int
@@ -143,9 +143,9 @@ class HalfSets(Protocol):
         """Adds the keys and stores `following`, in one atomic step, if the stored offset is `expected` (None: no
         offset).
 
-        `apart`: those keys whose announced tag the group does not take. They are also set apart (ShardMemory.apart), if
-        there is room and the right to do so. If another offset is stored, nothing is written and that offset is
-        returned: the caller continues there. Adding a key twice is harmless.
+        `apart`: those keys whose announced tag the group does not take. Such keys are also set apart
+        (ShardMemory.apart), if there is room and the right to do so. If another offset is stored, nothing is written
+        and that offset is returned: the caller continues there. Adding a key twice is harmless.
 
         `record`: the last record that was seen below `following`; it is stored as the proof. `trail` replaces the
         stored trail. Without the right to do so, neither is stored.
@@ -205,8 +205,8 @@ class AnnouncementLedger(Protocol):
 
     def open_outage_reason(self, environment: str) -> str | None:
         """Returns the reason of an open outage whose scan has not ended (Outage.is_scanned). None: no such outage
-        exists. Announcement consumers stay suspended during such an outage. They resume before rounds do, and a round
-        then closes the outage."""
+        exists. Announcement consumers stay suspended during such an outage. Announcement consumers resume before rounds
+        do, and a round then closes the outage."""
         ...
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:

@@ -58,7 +58,7 @@ class Capture:
     generation: int
     #: Redis TIME after everything was read.
     now_ms: int
-    #: Rounds newer than `after`, in their order. They have no hole up to `generation`.
+    #: Rounds newer than `after`, in their order. These rounds have no hole up to `generation`.
     rounds: Sequence[CapturedRound]
     #: The first and the last generation of `epoch` that ran after `after` and can no longer be read. None: no round is
     #: missing.

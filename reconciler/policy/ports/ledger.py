@@ -40,7 +40,7 @@ class Candidate:
     updated_at_ms: int
     #: When databases are asked again whether the verdict of a closed row still holds. None: they are never asked again.
     ask_again_at_ms: int | None = None
-    #: The unreadable values of the row. Until the next verdict is written, harmless values replace them. Such a row
+    #: The unreadable values of the row. Until the next verdict is written, the fields have harmless values. Such a row
     #: closes no key: its key is looked at as long as it is pending.
     damage: str | None = None
 
@@ -448,7 +448,7 @@ class NotedHalf:
 
 
 class NotedHalves(Protocol):
-    """Halves that look-ups saw. Siblings, which have the same business key, are found among them. Raises
+    """Halves that look-ups saw. Siblings, which have the same business key, are found among these halves. Raises
     DatabaseAway."""
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:

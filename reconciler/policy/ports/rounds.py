@@ -159,8 +159,8 @@ class ShardLook:
 
 
 class ShardMemory(Protocol):
-    """The part of step 7 in Redis. Its methods can raise RedisAway. They raise InvariantViolation for a key of a wrong
-    type or of a foreign epoch."""
+    """The part of step 7 in Redis. A method raises RedisAway if Redis is away, and InvariantViolation for a key of a
+    wrong type or of a foreign epoch."""
 
     @property
     def is_spread(self) -> bool:
@@ -214,7 +214,7 @@ class ShardMemory(Protocol):
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
         """Returns a page of about 500 keys whose announced tag the group does not take, and the cursor of the next page
         (0: this is the last page). These keys are hints and prove nothing, because any sender can announce. Some of
-        them may be pending, in the half set, matched or settled."""
+        these keys may be pending, in the half set, matched or settled."""
         ...
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
@@ -287,8 +287,8 @@ class Rounds(Protocol):
         stored time.
 
         The time is `at_ms`, or database time if that is earlier. The time is 0 if the ledger has rounds, candidates or
-        floors of the subscription. It is also 0 if `at_ms` is None, which means that Redis knows the subscription. The
-        time that was stored first stays.
+        floors of the subscription. The time is also 0 if `at_ms` is None, which means that Redis knows the
+        subscription. The time that was stored first stays.
         """
         ...
 

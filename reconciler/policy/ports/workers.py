@@ -26,7 +26,7 @@ class Workers(Protocol):
 
 
 class OneByOne:
-    """Workers without threads. They run the items in order on the caller's thread; the first failure ends the run."""
+    """Workers without threads. The items run in order on the caller's thread; the first failure ends the run."""
 
     width = 1
 

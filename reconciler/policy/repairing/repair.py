@@ -109,13 +109,13 @@ class RepairRules:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One claimed repair of a batch. Only the thread of the rounds uses it."""
+    """One claimed repair of a batch. Only the thread of the rounds uses this value."""
 
     case: RepairCase
     token: str
     #: When the row was claimed, by the process's monotonic clock. A dry run claims nothing.
     claimed_seconds: float = 0.0
-    #: The producing span. It is kept from before the send, because afterwards copies are asked for again.
+    #: The producing span, kept from before the send, because afterwards copies are asked for again.
     traceparent: str | None = None
     #: The next step; nothing is done before it is decided.
     decision: RepairStep = _UNDECIDED
@@ -126,7 +126,7 @@ class _Work:
 
 class RepairPass:
     """One pass over the repairs of a topic: what brokers answer once a pass, and the brakes. Only the thread of the
-    rounds uses it."""
+    rounds uses a pass."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class RepairPass:
 
 
 class Repairer:
-    """Works on the repairs of a topic. Only the thread of the rounds uses it; several processes do no harm."""
+    """Works on the repairs of a topic. Only the thread of the rounds uses a repairer; several processes do no harm."""
 
     def __init__(
         self,
