@@ -61,8 +61,8 @@ class Grant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerUser:
-    """A user of the broker. With `is_admin`, the user needs no rights. Such a user is an admin of ACL 1.0, or a user of
-    type Super from 5.3 on."""
+    """A user of the broker. With `is_admin`, the user needs no rights: the user is an admin of ACL 1.0, or of type
+    Super from 5.3 on."""
 
     access_key: str
     secret_key: str = field(repr=False)

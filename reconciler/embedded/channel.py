@@ -26,7 +26,7 @@ _JSON_NAMES = ',"serializeTypeCurrentRPC":"JSON"'
 
 
 class Channels:
-    """The open connections of one broker. It knows which of them have answers to write at the end of the turn."""
+    """The open connections of one broker. `write_out` writes the answers of a turn of the loop to these connections."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Channels:
 
 
 class Channel(asyncio.Protocol):
-    """One connection of a client. It collects answers, and writes them together after the log was written
+    """One connection of a client. Answers are collected, and written together after the log was written
     (Broker.commit)."""
 
     def __init__(self, channels: Channels) -> None:

@@ -29,8 +29,8 @@ _MESSAGES_IN_A_ROW = 64  # then other work may run
 
 @dataclass(slots=True)
 class _OpMessages:
-    """OP messages that a round has read. It maps the queue offset of a half to the queue offset of the OP message that
-    names the half."""
+    """OP messages that a round has read: queue offset of a half -> queue offset of the OP message that names the
+    half."""
 
     next_offset: int
     first_half: int
@@ -51,7 +51,8 @@ class _OpMessages:
         return True
 
     def add(self, op_offset: int, message: BrokerMessage) -> None:
-        """Adds one OP message, as fillOpRemoveMap does. Its body is "17" up to 5.0, and "12,13,17," from 5.1 on."""
+        """Adds one OP message, as fillOpRemoveMap does. The body of an OP message is "17" up to 5.0, and "12,13,17,"
+        from 5.1 on."""
         numbers: set[int] = set()
         if message.properties.get("TAGS") == FINISHED_TAG:
             texts = message.body.decode(errors="replace").split(",")

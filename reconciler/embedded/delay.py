@@ -54,7 +54,8 @@ class DelayService:
         return pause
 
     def _deliver(self, delayed: BrokerMessage) -> None:
-        """Delivers one message (messageTimeup). Its stored properties keep DELAY, REAL_TOPIC and REAL_QID."""
+        """Delivers one message (messageTimeup). The stored properties of the message keep DELAY, REAL_TOPIC and
+        REAL_QID."""
         topic, queue = delayed.properties.get("REAL_TOPIC"), delayed.properties.get("REAL_QID", "")
         if not topic or whole_number(queue, maximum=INT_MAX) is None or topic == HALF_TOPIC:
             return  # "[BUG] the real topic of schedule msg is {}, discard the msg" (4.6+)

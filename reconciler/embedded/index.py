@@ -114,8 +114,7 @@ class HashIndex:
 
 
 def index_keys(message: BrokerMessage, *, unique_key: bool) -> list[int]:
-    """Returns the hashes under which IndexService.buildIndex stores a message. These are the hashes of UNIQ_KEY and of
-    each part of KEYS."""
+    """Returns the hashes of UNIQ_KEY and of each part of KEYS, under which IndexService.buildIndex stores a message."""
     properties = message.properties
     hashes = []
     if unique_key and properties.get("UNIQ_KEY"):

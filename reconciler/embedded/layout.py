@@ -215,7 +215,7 @@ def packed_host(host: str, port: int) -> bytes:
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """Makes an offset message id like MessageDecoder.createMessageId. It has address, port and log offset in upper-case
+    """Makes an offset message id like MessageDecoder.createMessageId, with address, port and log offset in upper-case
     hex."""
     return (store_host + _MIDDLE.pack(physical_offset)).hex().upper()
 

@@ -1,4 +1,5 @@
-"""The broker's append-only log on disk. It survives kill -9, because every answer waits for its ``write``.
+"""The broker's append-only log on disk. The log survives kill -9, because every answer waits until its entries are
+written.
 
 The log is a folder of segments such as ``00000001.log``. An entry is ``u32 length | u32 CRC-32 | u8 kind | payload``.
 The length counts kind and payload. An entry of kind M is a stored message. An entry of kind S is one change of state as
@@ -30,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogFolder:
-    """The log of one broker. It refuses a second broker on the same folder."""
+    """The log of one broker. A second broker on the same folder is refused."""
 
     def __init__(self, folder: Path, *, segment_bytes: int) -> None:
         self._folder = folder
@@ -80,12 +81,12 @@ class LogFolder:
 
     # -- writing -----------------------------------------------------------------------------------
     def append_message(self, record: bytes, physical_offset: int) -> None:
-        """Appends one message. It is on disk after the next ``flush``."""
+        """Appends one message, which is on disk after the next ``flush``."""
         self._append(MESSAGE, record)
         self._last_offsets[self._numbers[-1]] = physical_offset
 
     def append_state(self, change: Mapping[str, Any]) -> None:
-        """Appends one change of state. It is on disk after the next ``flush``."""
+        """Appends one change of state, which is on disk after the next ``flush``."""
         self._append(STATE, json.dumps(change, separators=(",", ":")).encode())
 
     def _append(self, kind: bytes, payload: bytes) -> None:
@@ -93,7 +94,7 @@ class LogFolder:
         self._pending.append(head + kind + payload)
 
     def flush(self) -> bool:
-        """Writes pending entries. Returns True if the segment is full. Then the caller should call ``roll``.
+        """Writes pending entries. Returns True if the segment is full and the caller should call ``roll``.
 
         Raises OSError if the disk refuses. The file then ends after the last complete flush.
         """

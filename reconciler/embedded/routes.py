@@ -83,7 +83,7 @@ class RouteTable:
         return body.encode()
 
     def cluster_info(self) -> bytes:
-        """Returns ClusterInfo. Its integer map keys have no quotes, in every version."""
+        """Returns ClusterInfo as JSON. Integer keys of its maps have no quotes, in every version."""
         table = ",".join(
             f"{json.dumps(broker.name)}:{self._broker_json(broker, standard=False)}" for broker in self.brokers.values()
         )

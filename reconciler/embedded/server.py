@@ -220,7 +220,7 @@ class EmbeddedBroker:
         self._in_loop(close_all)
 
     def stored(self, topic: str) -> list[BrokerMessage]:
-        """Returns the messages of a topic that consumers can see. They are sorted by queue and offset."""
+        """Returns the messages of a topic that consumers can see, sorted by queue and offset."""
         return self.call(lambda broker: _stored(broker, topic))
 
 

@@ -82,7 +82,7 @@ def serve(
     """Serves name server and broker on one port until SIGTERM or SIGINT, then returns 0. The broker also listens on
     this port minus 2.
 
-    Each of ``knobs`` is a text "NAME=VALUE". It sets a fault (Faults.apply) or a broker property
+    Each of ``knobs`` is a text "NAME=VALUE", which sets a fault (Faults.apply) or a broker property
     (BrokerSettings.configure). ``name_server_tls`` encrypts the connections to ``name_servers``. ``users`` is a file of
     users (read_users), and one of them must sign each request. When the broker is ready, this function prints one JSON
     line ``{"listen": "127.0.0.1:PORT", "family": "5.x"}``. Raises InvalidValue or ConfigurationError before that.

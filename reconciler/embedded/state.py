@@ -1,4 +1,4 @@
-"""The state of a broker without its messages. It has topics, groups, offsets, the progress of delay levels, and the
+"""The state of a broker without its messages, such as topics, groups, offsets, the progress of delay levels, and the
 key-value configuration.
 
 One method makes every change, and also writes the change to the log. Only the broker's loop uses this module.

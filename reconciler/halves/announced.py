@@ -56,8 +56,8 @@ class HalfTopicSource:
         note: Callable[[str, Sequence[NotedHalf]], bool],
     ) -> None:
         """`queries` maps each topic whose halves are read to the commit query of this topic. Brokers without any of
-        these topics are not asked. `note` stores the halves of a topic in the ledger before it returns. It returns
-        False if the ledger cannot store them."""
+        these topics are not asked. `note` stores the halves of a topic in the ledger, and returns False if the ledger
+        cannot store them."""
         self._client = client
         self._routes = routes
         self._offsets = Offsets(client)
@@ -149,8 +149,8 @@ class HalfTopicSource:
 
 
 class StoredHalves:
-    """The adapter of HalfReading for verdicts. It reads on from the positions of the announcement consumers, and moves
-    no offset. Threads may share this object if they may share its parts."""
+    """The adapter of HalfReading for verdicts. Reading goes on from the positions of the announcement consumers, and
+    moves no offset. Threads may share this object if they may share its parts."""
 
     def __init__(
         self, source: HalfTopicSource, routes: Routes, half_sets: HalfSets, shards: Mapping[str, Sequence[Shard]]
@@ -224,8 +224,8 @@ class SourceByTopic:
 
 
 def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
-    """Returns broker -> address of its master, for every broker that has one of the topics. These brokers have the
-    topics' halves."""
+    """Returns broker -> address of its master, for every broker that has one of the topics. A broker that has a topic
+    also has the topic's halves."""
     found: dict[str, str] = {}
     for topic in topics:
         with suppress(TopicNotFound):  # no producer has sent to the topic yet, or doctor reports it

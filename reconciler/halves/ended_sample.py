@@ -1,5 +1,5 @@
-"""A sample of halves whose end is known, on which a commit query is tried. It has the newest committed halves and the
-newest rolled-back halves."""
+"""A sample of halves whose end is known, on which a commit query is tried. The sample has the newest committed halves
+and the newest rolled-back halves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HALVES_READ_MAX = 200_000
 
 @dataclass(slots=True)
 class EndedHalves:
-    """Ended halves of one topic. Both lists begin with the newest half."""
+    """Ended halves of one topic. Each list begins with its newest half."""
 
     committed: list[HalfCopy] = field(default_factory=list)
     #: Ended halves whose message is not in the topic on any broker.

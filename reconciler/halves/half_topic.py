@@ -1,8 +1,8 @@
 """Reads the half topic, the OP topic and the topic of given-up halves of one master without leaving a trace.
 
 A pull makes a broker create a group that it does not know. Every broker knows TOOLS_CONSUMER from its start
-(SubscriptionGroupManager.init). Readers of this file store no offset and send no message. They ask no slaves, because a
-slave that lags answers as if it had no records.
+(SubscriptionGroupManager.init). Readers of this file store no offset and send no message. Slaves are not asked, because
+a slave that lags answers as if it had no records.
 """
 
 from __future__ import annotations
@@ -265,14 +265,14 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[st
 
 
 class DeliveredCopies:
-    """Looks for messages in their topics on every master. The half may be on one broker and the message on another: a
-    send was tried again, or an acting master passed its halves on."""
+    """Looks for messages in their topics on every master. The half may be on one broker and the message on another
+    broker, because a send was tried again, or because an acting master passed its halves on."""
 
     def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: ReadingRate) -> None:
         self._client = client
         self._masters = masters
         self._pace = pace
-        #: Broker -> the reason why it could not be asked.
+        #: Broker -> the reason why this broker could not be asked.
         self.failures: dict[str, str] = {}
 
     def of(self, copies: Sequence[HalfCopy]) -> dict[Identity, bool | None]:

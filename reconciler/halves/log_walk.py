@@ -104,8 +104,8 @@ class LogWalk:
         self._broker = broker
         self._address = address
         self._pace = pace
-        # Brokers up to 4.5.1 misspell this name. Such a broker also shows the value of the later name from its file,
-        # but does not use this value.
+        # Brokers up to 4.5.1 misspell this name. If a broker's file has the later name, the broker shows this value,
+        # but does not use it.
         size = config.get("mapedFileSizeCommitLog", "")
         self._file_bytes = int(size) if size.isdigit() and int(size) > 0 else _FILE_BYTES
 

@@ -103,7 +103,7 @@ class HalfPlaces:
 
     def ended_halves(self, ended: OffsetBits | None, topic: str) -> tuple[list[int], list[int]]:
         """Returns the queue offsets of a topic's committed halves, and of its rolled-back halves. For a half that was
-        put back, the offset is that of its newest copy. Both lists end with the newest half."""
+        put back, the offset is that of its newest copy. Each list ends with its newest half."""
         name = topic.encode()
         groups = {number for (of, _), number in self._numbers.items() if of == name}
         committed: list[int] = []

@@ -11,7 +11,7 @@ from reconciler.rocketmq.wire.codes import HALF_TOPIC, SystemFlag
 
 TOPIC_GONE = Code("scan.topic-gone", topic=Field.NAME)
 
-#: Margin for a search by time, which is not exact. It also covers brokers' clocks that were set back.
+#: Margin for a search by time, which is not exact. The margin also covers brokers' clocks that were set back.
 MARGIN_MS = 600_000
 _TRANSACTION_BITS, _COMMITTED = int(SystemFlag.TRANSACTION_MASK), int(SystemFlag.COMMIT)
 

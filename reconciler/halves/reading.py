@@ -77,7 +77,7 @@ class RemotingHalfReading:
         """`queries` has the commit query of each topic. `client` sends the pulls: a slow pull ends no connection of
         other clients. `why_not` returns the reason why nobody has accepted the topic's query. No half is stored then,
         because the query of another process may be the right one. `horizon` tells up to which store time brokers have
-        built their queues and indexes. Both follow the log, and the queue comes first."""
+        built their queues and indexes. A broker builds the queue after the log, and the index after the queue."""
         self._instance = instance
         self._clock = instance.clock
         self._client = client

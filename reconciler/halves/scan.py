@@ -132,7 +132,8 @@ class BrokerScan:
         return self.findings
 
     def so_far(self) -> BrokerFindings:
-        """Returns the findings after `run` was interrupted. They do not tell whether open halves were delivered."""
+        """Returns the findings after `run` was interrupted. These findings do not tell whether open halves were
+        delivered."""
         if self._reading is not None and not self.findings.halves:
             look, not_ended = self._reading
             now_ms = self._clock.now_ms()
@@ -191,7 +192,8 @@ class BrokerScan:
 
     def _not_ended(self, look: HalfLook, begin: int, end: int, *, started_ms: int | None) -> list[HalfCopy]:
         """Returns the newest copies that nothing had ended when the queue was read. `started_ms` is None if the saved
-        offset is unknown. Then nothing shows whether the check service stands still before the first half."""
+        offset is unknown. Without this offset, nothing shows whether the check service stands still before the first
+        half."""
         if begin >= end:
             return []
         source, ends = look.source, look.ends
@@ -210,7 +212,8 @@ class BrokerScan:
         if first is not None and source.is_readable:
             self._read_ends(look, source.read_until)
             if put_back := [copy for copy in not_ended.copies() if copy.is_put_back]:
-                # A half that was just put back was asked about a moment ago. Its end may not be visible yet.
+                # The broker asked about the newest of these halves a moment ago. The producer's answer may not be
+                # visible yet.
                 newest_ms = max(copy.store_ms for copy in put_back)
                 seen_ms = newest_ms + round(look.rules.ended_seen_after_seconds * 1000)
                 self._clock.sleep(min(look.rules.ended_seen_after_seconds, (seen_ms - self._clock.now_ms()) / 1000))
@@ -325,11 +328,10 @@ class BrokerScan:
         self.findings.outcomes = read.places.outcomes(look.ends if look.source.is_readable else None)
 
     def _in_rocksdb(self, rules: CheckRules) -> Iterator[Half]:
-        """Yields the halves that the broker stores in RocksDB. They are those of the requested time, or of the last
-        day.
+        """Yields the halves of the requested time, or of the last day, that the broker stores in RocksDB.
 
-        Such halves are never put back, and clients cannot read the number of their questions. So the age of a half
-        decides whether it was given up. Each END has an OP record with the place of its half.
+        A half in RocksDB is never put back, and clients cannot read the number of questions about it. So the age of a
+        half decides whether it was given up. Each END has an OP record with the place of its half.
         """
         since_ms = self._clock.now_ms() - SILENT_MS if self._since_ms is None else self._since_ms
         try:

@@ -54,8 +54,8 @@ class CheckRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCopy:
-    """One record of a half. It is the first copy, a copy that a check has put back, or a copy in the topic of given-up
-    halves."""
+    """One record of a half, which is the first copy, a copy that a check has put back, or a copy in the topic of
+    given-up halves."""
 
     broker: str
     #: The real topic, which consumers see.
@@ -71,7 +71,7 @@ class HalfCopy:
     asked: int
     #: False for the first copy.
     is_put_back: bool
-    #: Time that the half waits for its first question. It is transactionTimeOut, or the half's own
+    #: Time that the half waits for its first question, which is transactionTimeOut or the half's own
     #: CHECK_IMMUNITY_TIME_IN_SECONDS.
     left_alone_seconds: float
     #: The id that the broker's tools use.
@@ -82,14 +82,14 @@ class HalfCopy:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Name of the half, equal for all its copies. It is the topic and the key. Without a key, it is the topic and
-        the place."""
+        """The topic and the key of a half, which are equal for all its copies. A half without a key has its place as
+        the key."""
         return self.topic, self.unique_key or f"@{self.broker}/{self.commit_log_offset}"
 
     @property
     def since_ms(self) -> int:
-        """Time since which the half surely exists. Its birth time comes from the producer's clock, which may be
-        ahead."""
+        """Time since which the half surely exists. The birth time of a half comes from the producer's clock, which may
+        be ahead."""
         return min(self.born_ms, self.store_ms)
 
 

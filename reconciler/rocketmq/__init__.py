@@ -1,4 +1,5 @@
-"""RocketMQ remoting client in pure Python: frames, records, routes, look-ups, sending, pulling, transactions."""
+"""A RocketMQ remoting client in pure Python. It has frames, records, routes, look-ups, sending, pulling and
+transactions."""
 
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom

@@ -1,1 +1,1 @@
-"""Handlers of the requests that the embedded broker answers, one file per kind."""
+"""Handlers of the requests that the embedded broker answers. Each kind of request has one file."""

@@ -1,6 +1,8 @@
-"""Topics, groups, settings and statistics (AdminBrokerProcessor): 17, 21, 25, 26, 28, 200-202, 207, 208, 215, 300, 343.
+"""Handlers for topics, groups, settings and statistics (AdminBrokerProcessor). The codes are 17, 21, 25, 26, 28,
+200-202, 207, 208, 215, 300 and 343.
 
-Request modes (QueryAssignmentProcessor, AdminBrokerProcessor; 5.0 and newer): 401, 402. POP itself is not served.
+The codes 401 and 402 are for request modes (QueryAssignmentProcessor, AdminBrokerProcessor; 5.0 and newer). This broker
+does not serve POP itself.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def delete_topic(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 
 def topic_json(topic: TopicConfig) -> dict[str, Any]:
-    """Makes a TopicConfig as brokers write it."""
+    """Makes the JSON object that brokers write for a topic (TopicConfig)."""
     return {
         "attributes": topic.attributes,
         "order": topic.order,
@@ -70,7 +72,7 @@ def topic_json(topic: TopicConfig) -> dict[str, Any]:
 
 
 def topics_json(broker: BrokerServices) -> dict[str, Any]:
-    """Makes a TopicConfigSerializeWrapper."""
+    """Makes the JSON object that brokers write for all topics (TopicConfigSerializeWrapper)."""
     return {
         "dataVersion": {"counter": broker.state.topics_version, "timestamp": broker.started_ms},
         "topicConfigTable": {name: topic_json(topic) for name, topic in broker.state.topics.items()},
@@ -130,16 +132,16 @@ def all_groups(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 
 
 def groups_of_topic(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers QUERY_TOPIC_CONSUME_BY_WHO: groups with an offset in the topic (ConsumerOffsetManager.whichGroupByTopic),
-    and groups with a connected member that subscribes to it (ConsumerManager.queryTopicConsumeByWho), also broadcasting
-    ones."""
+    """Answers QUERY_TOPIC_CONSUME_BY_WHO. The answer names groups with an offset in the topic
+    (ConsumerOffsetManager.whichGroupByTopic). It also names groups with a connected member that subscribes to the
+    topic, even broadcasting groups (ConsumerManager.queryTopicConsumeByWho)."""
     topic = text(request, "topic")
     connected = (name for name, group in broker.clients.consumers.items() if topic in group.subscriptions)
     return Reply(body=json_body({"groupList": sorted({*broker.state.groups_of_topic(topic), *connected})}))
 
 
 def topics_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers QUERY_TOPICS_BY_CONSUMER: topics with an offset of the group
+    """Answers QUERY_TOPICS_BY_CONSUMER with the topics that have an offset of the group
     (ConsumerOffsetManager.whichTopicByConsumer)."""
     return Reply(body=json_body({"topicList": broker.state.topics_of_group(text(request, "group"))}))
 
@@ -184,7 +186,7 @@ def get_config(broker: BrokerServices, _channel: Channel, _request: Command) -> 
 
 
 def update_config(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers UPDATE_BROKER_CONFIG. ``fault.<knob>=<value>`` lines set the fault knobs of this broker."""
+    """Answers UPDATE_BROKER_CONFIG. A line ``fault.<knob>=<value>`` sets a fault knob of this broker."""
     for line in request.body.decode(errors="replace").splitlines():
         name, separator, value = line.partition("=")
         name = name.strip()
@@ -253,7 +255,8 @@ def topic_stats(broker: BrokerServices, _channel: Channel, request: Command) -> 
 
 
 def consume_stats(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers GET_CONSUME_STATS of a group, for one topic or all topics with its offsets or subscriptions."""
+    """Answers GET_CONSUME_STATS of a group for one topic. Without a topic, answers for all topics with offsets or
+    subscriptions of the group."""
     group = text(request, "consumerGroup")
     wanted = request.fields.get("topic")
     online = broker.clients.consumers.get(group)

@@ -1,4 +1,5 @@
-"""Heartbeats, group membership and queue locks: 34, 35, 38, 41, 42, 46, 203, 204, 345 (ClientManageProcessor)."""
+"""Handlers for heartbeats, group membership and queue locks (ClientManageProcessor). The codes are 34, 35, 38, 41, 42,
+46, 203, 204 and 345."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def body_of(request: Command) -> Mapping[Any, Any]:
 
 
 def json_body(value: object) -> bytes:
-    """Encodes a body as fastjson does."""
+    """Encodes a body in the form that fastjson writes."""
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
@@ -34,7 +35,7 @@ def _objects(value: object) -> list[Mapping[str, Any]]:
 
 
 def heartbeat(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
-    """Registers the client's groups. Makes consumer groups and their retry topics."""
+    """Registers the client's groups. Makes missing consumer groups and their retry topics."""
     body = body_of(request)
     client_id = str(body.get("clientID", ""))
     for producer in _objects(body.get("producerDataSet")):
@@ -158,7 +159,8 @@ def consumer_connections(broker: BrokerServices, _channel: Channel, request: Com
 
 
 def subscription_of_group(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """Answers QUERY_SUBSCRIPTION_BY_CONSUMER of 5.0 and newer: the subscriptions of members. Requests add none here."""
+    """Answers QUERY_SUBSCRIPTION_BY_CONSUMER of 5.0 and newer with the subscriptions of members. On this broker,
+    requests without heartbeats add no subscription."""
     if not broker.family.has_pop:
         return unsupported(request, broker.family)
     name, topic = text(request, "group"), text(request, "topic", "")

@@ -1,4 +1,5 @@
-"""Administrators' requests that a consumer answers: GET_CONSUMER_RUNNING_INFO (307), CONSUME_MESSAGE_DIRECTLY (309)."""
+"""Handlers for administrators' requests that a consumer answers (GET_CONSUMER_RUNNING_INFO 307,
+CONSUME_MESSAGE_DIRECTLY 309)."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from reconciler.rocketmq.wire.frame import Command
 
 
 def forward(broker: BrokerServices, channel: Channel, request: Command) -> Reply | None:
-    """Asks the client and passes its answer on (AdminBrokerProcessor.callConsumer). No answer comes if the client gives
-    none."""
+    """Asks the client and passes the client's answer on (AdminBrokerProcessor.callConsumer). Without an answer of the
+    client, the broker does not answer."""
     group_name, client_id = text(request, "consumerGroup"), text(request, "clientId")
     group = broker.clients.consumers.get(group_name)
     members = group.members if group is not None else {}

@@ -1,4 +1,4 @@
-"""PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), with long polling (PullMessageProcessor)."""
+"""Handlers for PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361), with long polling (PullMessageProcessor)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SCANNED = 16_000 // 20  # maxFilterMessageSize in ConsumeQueue units
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a pull has read, like GetMessageResult: store status, next offset, records."""
+    """The result of reading for a pull, with store status, next offset and records (GetMessageResult)."""
 
     status: str
     next_offset: int
@@ -158,7 +158,7 @@ def _code(status: str, requested_offset: int) -> ResponseCode:
 
 
 def _report_moved(broker: BrokerServices, request: Command, next_offset: int) -> None:
-    """Stores a message about the jump, up to 4.9 (generateOffsetMovedEvent)."""
+    """Stores a message that reports a jump of offsets, as brokers up to 4.9 do (generateOffsetMovedEvent)."""
     group = text(request, "consumerGroup")
     queue = {
         "brokerName": broker.settings.broker_name,

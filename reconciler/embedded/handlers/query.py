@@ -1,4 +1,5 @@
-"""Look-ups and offsets: QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33), QUERY_CONSUME_QUEUE (321), 14, 15, 29-32."""
+"""Handlers for look-ups and offsets. They answer QUERY_MESSAGE (12), VIEW_MESSAGE_BY_ID (33), QUERY_CONSUME_QUEUE
+(321), and the codes 14, 15 and 29-32."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def query_message(broker: BrokerServices, _channel: Channel, request: Command) -
 
 
 def view_message(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Returns any record of any topic, also halves (QueryMessageProcessor.viewMessageById)."""
+    """Returns the record at a log offset, whatever its topic, even a half (QueryMessageProcessor.viewMessageById)."""
     offset = integer(request, "offset")
     record = broker.store.record_at(offset)
     if record is None:
@@ -52,8 +53,8 @@ def view_message(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 # -- consumer offsets --------------------------------------------------------------------------------
 def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Returns a group's offset, with the quirk of ConsumerManageProcessor.queryConsumerOffset: 0 instead of code 22 for
-    a short queue."""
+    """Returns a group's offset. For a short queue, it returns 0 in place of code 22, like
+    ConsumerManageProcessor.queryConsumerOffset."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     offset = broker.state.offset_of(group, topic, queue_id)
     if offset is None:
@@ -66,7 +67,8 @@ def query_consumer_offset(broker: BrokerServices, _channel: Channel, request: Co
 
 
 def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Stores a group's offset (ConsumerManageProcessor.updateConsumerOffset). 5.x refuses unknown topics and groups."""
+    """Stores a group's offset (ConsumerManageProcessor.updateConsumerOffset). Family 5.x refuses unknown topics and
+    groups."""
     group, topic, queue_id = text(request, "consumerGroup"), text(request, "topic"), integer(request, "queueId")
     if broker.family.checks_offset_groups and group not in broker.state.groups:
         return Reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -78,7 +80,8 @@ def update_consumer_offset(broker: BrokerServices, _channel: Channel, request: C
 
 # -- queue offsets -----------------------------------------------------------------------------------
 def _queue(broker: BrokerServices, request: Command) -> ConsumeQueue:
-    """Returns the queue that the request names. If nothing was ever stored in it: an empty queue, which is not kept."""
+    """Returns the queue that the request names. For a queue that was never used, returns an empty queue, which is not
+    kept."""
     found = broker.store.queues.find(text(request, "topic"), integer(request, "queueId"))
     return found if found is not None else ConsumeQueue()
 
@@ -96,9 +99,10 @@ def min_offset(broker: BrokerServices, _channel: Channel, request: Command) -> R
 
 
 def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers SEARCH_OFFSET_BY_TIMESTAMP: the nearest message up to 4.9, the first one at or after the time in 5.x.
+    """Answers SEARCH_OFFSET_BY_TIMESTAMP. Up to 4.9, the answer is the nearest message. In 5.x, it is the first message
+    at or after the time.
 
-    With boundaryType UPPER (5.x): the last message at or before the time.
+    With boundaryType UPPER, 5.x answers with the last message at or before the time.
     """
     queue = _queue(broker, request)
     timestamp_ms = integer(request, "timestamp")
@@ -112,7 +116,7 @@ def offset_by_time(broker: BrokerServices, _channel: Channel, request: Command) 
 
 
 def earliest_store_time(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers GET_EARLIEST_MSG_STORETIME; -1 for an empty queue."""
+    """Answers GET_EARLIEST_MSG_STORETIME. The answer is -1 for an empty queue."""
     queue = _queue(broker, request)
     entry = queue.entry(queue.min_offset)
     timestamp = broker.store.store_time(entry[0]) if entry is not None else -1
@@ -120,7 +124,8 @@ def earliest_store_time(broker: BrokerServices, _channel: Channel, request: Comm
 
 
 def query_consume_queue(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Answers QUERY_CONSUME_QUEUE of AdminBrokerProcessor: raw entries, also of topics that nobody can pull."""
+    """Answers QUERY_CONSUME_QUEUE with raw entries (AdminBrokerProcessor). The topic may be one that nobody can
+    pull."""
     topic, queue_id = text(request, "topic"), integer(request, "queueId")
     queue = broker.store.queues.find(topic, queue_id)
     if queue is None:

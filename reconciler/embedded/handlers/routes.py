@@ -1,4 +1,5 @@
-"""The name server's requests: 100-106, 206, 216, 219, 224 (DefaultRequestProcessor, ClientRequestProcessor)."""
+"""Handlers for requests to the name server (DefaultRequestProcessor, ClientRequestProcessor). The codes are 100-106,
+206, 216, 219 and 224."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SEND_MESSAGE (10, 310), SEND_BATCH_MESSAGE (320) and CONSUMER_SEND_MSG_BACK (36)."""
+"""Handlers for SEND_MESSAGE (10, 310), SEND_BATCH_MESSAGE (320) and CONSUMER_SEND_MSG_BACK (36)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from reconciler.rocketmq.wire.codes import (
 )
 from reconciler.rocketmq.wire.frame import Command
 
-# SendMessageRequestHeaderV2: one letter per field of the first version.
+# Field names of the first version -> letters of SendMessageRequestHeaderV2.
 _V2 = {
     "producerGroup": "a",
     "topic": "b",
@@ -59,7 +59,7 @@ _NULL_POINTER_SINCE = 121  # V3_4_9: brokers follow maxReconsumeTimes of a send-
 
 
 class _Header:
-    """The fields of one send, of either version."""
+    """The fields of one send, in either version of the header."""
 
     __slots__ = ("_fields", "_names")
 
@@ -114,7 +114,7 @@ def send(broker: BrokerServices, channel: Channel, request: Command) -> Reply:
 
 
 def _refusal(broker: BrokerServices, header: _Header, request: Command) -> Reply | None:
-    """Returns the refusals of msgCheck and checkMessage, before anything is stored."""
+    """Returns the refusal that msgCheck or checkMessage gives before anything is stored."""
     topic, family = header.text("topic"), broker.family
     if not family.half_topic_is_writable:
         if not _LEGAL_TOPIC.fullmatch(topic):
@@ -198,7 +198,8 @@ def _add_reply_fields(broker: BrokerServices, fields: dict[str, str], unique_key
 
 
 def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
-    """Adds the properties that brokers add: CLUSTER from 4.6, MSG_REGION, TRACE_ON and a missing UNIQ_KEY from 5.0."""
+    """Adds the properties that brokers add. From 4.6 on, this is CLUSTER. From 5.0 on, MSG_REGION, TRACE_ON and a
+    missing UNIQ_KEY are added, too."""
     family, settings, properties = broker.family, broker.settings, message.properties
     if not family.stores_cluster:
         return
@@ -211,7 +212,7 @@ def _stamp(broker: BrokerServices, message: BrokerMessage) -> None:
 
 
 def _redirect_retry(broker: BrokerServices, message: BrokerMessage, header: _Header) -> None:
-    """Redirects to the dead-letter queue a message that a consumer has re-sent too often (handleRetryAndDLQ)."""
+    """Moves a message to the dead-letter queue if a consumer has sent it back too often (handleRetryAndDLQ)."""
     if not message.topic.startswith(RETRY_TOPIC_PREFIX):
         return
     group = message.topic[len(RETRY_TOPIC_PREFIX) :]
@@ -273,7 +274,8 @@ def _split(body: bytes) -> list[tuple[bytes, str, int]]:
 
 # -- send-back ---------------------------------------------------------------------------------------
 def send_back(broker: BrokerServices, _channel: Channel, request: Command) -> Reply:
-    """Stores a message that a consumer could not handle: in %RETRY% with a delay, or in %DLQ% after too many tries."""
+    """Stores a message that a consumer could not handle. It goes into %RETRY% with a delay, or into %DLQ% after too
+    many tries."""
     group_name = text(request, "group")
     group = broker.state.group(group_name)
     if group is None:

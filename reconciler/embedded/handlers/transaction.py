@@ -1,4 +1,4 @@
-"""END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and check-backs (39) to producers."""
+"""Handlers for END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323), and check-backs (39) to producers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _keys(broker: BrokerServices, request: Command, log_offset: int) -> set[str]
 
 
 def resume_check(broker: BrokerServices, _channel: Channel, request: Command) -> Reply | None:
-    """Answers RESUME_CHECK_HALF_MESSAGE (4.5.2+): appends a new half with its count of checks at 0. Does not check its
-    topic."""
+    """Answers RESUME_CHECK_HALF_MESSAGE (4.5.2+). Appends a new half whose count of checks is 0. Does not check the
+    topic of the record."""
     if not broker.family.keeps_discarded:
         return unsupported(request, broker.family)
     message_id = text(request, "msgId")
@@ -66,7 +66,8 @@ def resume_check(broker: BrokerServices, _channel: Channel, request: Command) ->
 
 
 def ask_producer(broker: BrokerServices, half: BrokerMessage) -> None:
-    """Asks one channel of the producer group, one-way (AbstractTransactionalMessageCheckListener.sendCheckMessage)."""
+    """Sends a one-way check-back to one channel of the producer group
+    (AbstractTransactionalMessageCheckListener.sendCheckMessage)."""
     properties = half.properties
     channel = broker.clients.available_channel(properties.get("PGROUP", ""))
     if channel is None or broker.faults.drops_check():

@@ -78,8 +78,8 @@ def new_client_id() -> str:
 
 
 class HeartbeatService:
-    """The heartbeats of one client instance. Its producers and consumers share this object; a lock and a step thread
-    protect it."""
+    """The heartbeats of one client instance. Producers and consumers of the instance share this object. A lock and a
+    step thread protect it."""
 
     def __init__(
         self, client: RemotingClient, *, client_id: str, clock: Clock, interval_seconds: float = INTERVAL_SECONDS

@@ -1,8 +1,8 @@
 """What producers and consumers on rocketmq-client-python share, such as loading the library, deadlines and callbacks.
 
 librocketmq crashes where other clients raise. The facts of this file come from the sources of the package (0.4.4 and
-2.0.0) and of librocketmq (1.2.3 and 2.2.0). They were seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a real
-broker 5.3.3. The package is imported only inside functions, so that no other use of the client loads it.
+2.0.0) and of librocketmq (1.2.3 and 2.2.0). The facts were seen with the wheel 0.4.4 and with librocketmq 2.2.0 on a
+real broker 5.3.3. The package is imported only inside functions, so that no other use of the client loads it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _INSTALL = (
     "RocketMQ's C++ client (rocketmq-client-cpp 2.x), which no Python registry carries"
 )
 _numbers = itertools.count(1)
-#: All created objects. They are kept until the process ends, because the library would go on using freed objects.
+#: All created objects, which are kept until the process ends. The library would go on using freed objects.
 _ever_made: list[NativeObject] = []
 _callback = threading.local()
 
@@ -225,7 +225,7 @@ class NativeObject:
     def used(self) -> Iterator[Any]:
         """Yields the package's object for one call into C. A shutdown waits for the end of the call.
 
-        Raises UsageError if the object was made by another process, or does not run. Such a call would end in a
+        Raises UsageError if the object was made by another process, or does not run. Otherwise the call would end in a
         segmentation fault.
         """
         with self._lock:

@@ -41,11 +41,11 @@ from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
 
 logger = logging.getLogger(__name__)
 
-#: A function that handles a request of a broker. The arguments are the broker's address and the request. It returns the
-#: response, or None for no response.
+#: A function that handles a request of a broker. The arguments are the broker's address and the request. The function
+#: returns the response, or None for no response.
 RequestHandler: TypeAlias = Callable[[str, Command], Command | None]
-#: A function for fault injection, which sees every command on its way. It returns the command to pass on, or None to
-#: drop the command.
+#: A function for fault injection, which sees every command on its way. The function returns the command to pass on, or
+#: None to drop the command.
 Passage: TypeAlias = Callable[[str, Command], Command | None]
 #: A function that is called with the address of a lost connection.
 Disconnected: TypeAlias = Callable[[str], None]
@@ -80,10 +80,10 @@ class _Peer:
 class RemotingClient:
     """A thread-safe client. Each process makes its own client, also a child after a fork.
 
-    `outgoing` sees every request before the sending. `incoming` sees every request of a broker before the handler. Both
-    functions may change the command, or return None to drop it. A dropped two-way request fails at once with
-    RequestTimeout. `acl` signs every request to brokers and name servers after `outgoing` has seen the request. `tls`
-    encrypts connections.
+    `outgoing` sees every request before the sending. `incoming` sees every request of a broker before the handler.
+    `outgoing` and `incoming` may change a command, or return None to drop the command. A dropped two-way request fails
+    at once with RequestTimeout. `acl` signs every request to brokers and name servers after `outgoing` has seen the
+    request. `tls` encrypts connections.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class RemotingClient:
         """Sends the request and does not wait for the answer. The call may wait for the connection. The future fails
         with what request() raises.
 
-        Callbacks of the future run on the connection's reader thread. They must be short and must not block.
+        Callbacks of the future run on the connection's reader thread. Callbacks must be short and must not block.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         passed = self._pass_out(address, command)
@@ -184,9 +184,9 @@ class RemotingClient:
     def submit_soon(self, address: str, command: Command, timeout_seconds: float | None = None) -> Future[Command]:
         """Does what submit() does for a thread that serves many brokers. Another thread connects to the address.
 
-        For a host that drops all packets, only the requests to this host wait for the time-out of connecting. Then they
-        fail with BrokerUnavailable, and nothing was sent. A request that is cancelled before the sending is not sent.
-        The time for the answer counts from the sending.
+        For a host that drops all packets, only the requests to this host wait for the time-out of connecting. Such
+        requests then fail with BrokerUnavailable, and nothing was sent. A request that is cancelled before the sending
+        is not sent. The time for the answer counts from the sending.
         """
         timeout = self.request_timeout_seconds if timeout_seconds is None else timeout_seconds
         promised: Future[Command] = Future()

@@ -37,7 +37,8 @@ _FORCED_PAUSE_SECONDS = 0.5
 #: just started knows no topics until its brokers register again, within 30 s (BrokerConfig.registerNameServerPeriod).
 #: The Java client also keeps its route (MQClientInstance.updateTopicRouteInfoFromNameServer).
 KEEP_MISSING_SECONDS = 120.0
-#: Time for which a broker that left a route is remembered. It is the brokers' default retention (fileReservedTime).
+#: Time for which a broker that left a route is remembered. This time is the brokers' default retention
+#: (fileReservedTime).
 _REMEMBER_SECONDS = 72 * 3_600.0
 #: People read this text as the reason for a key that stays UNKNOWN.
 _GONE = "left the route and is not registered; if it never comes back: rocketmq.retired_brokers"
@@ -74,8 +75,8 @@ class _CachedRoute:
 
 
 class Routes:
-    """A thread-safe table of routes. A call that finds a route too old refreshes the route; no thread does so in the
-    background.
+    """A thread-safe table of routes. A call that finds a route too old refreshes the route. No thread refreshes routes
+    in the background.
 
     While no name server can be reached, the last known route is used. If the name servers no longer know the topic,
     sends and pulls still use the route for KEEP_MISSING_SECONDS. whereabouts() and seen() do not, because their answers

@@ -1,4 +1,4 @@
-"""One thread that runs short steps, now or later. With it a push consumer needs no thread for each queue."""
+"""One thread that runs short steps, now or later. A push consumer with this thread needs no thread for each queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The TLS context of one client. It is made from the client's files, and made again when a file was renewed."""
+"""The TLS context of one client. The context is made from the client's files, and made again when a file was
+renewed."""
 
 from __future__ import annotations
 

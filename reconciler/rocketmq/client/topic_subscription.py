@@ -17,7 +17,7 @@ class TopicSubscription:
     """One topic with its tags (org.apache.rocketmq.common.protocol.heartbeat.SubscriptionData)."""
 
     topic: str
-    #: As the user wrote it; "*" for every tag.
+    #: The expression that the user wrote. "*" means every tag.
     expression: str
     #: The tags of the expression. An empty set means every tag.
     tags: frozenset[str]

@@ -110,8 +110,8 @@ class Assignment:
                 del self._held[held.queue]
         if lost:
             logger.info("queues_lost: queues %s are lost", ", ".join(str(held.queue) for held in lost))
-            # These offsets are committed at once. A commit after the new owner's first commit would set the offset
-            # back.
+            # The offsets of lost queues are committed at once. A commit after the new owner's first commit would set
+            # the offset back.
             self._offsets.commit([(held.queue, held.revoke()) for held in lost], is_last=True)
         for held in lost:
             self._on_lost(held)

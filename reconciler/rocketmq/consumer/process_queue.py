@@ -1,5 +1,5 @@
-"""One assigned queue between pull and commit. It knows the cached messages, the done messages, and the offset to
-commit.
+"""One assigned queue between pull and commit. The object knows the cached messages, the done messages, and the offset
+to commit.
 
 The offset to commit is the smallest offset that is not done. Without cached messages, it is the next offset to pull. So
 an empty queue also has a position at the broker, and the watermark rests on this position.

@@ -34,7 +34,7 @@ class Consumption(Protocol):
     """The consumer of pulled messages, concurrent or orderly."""
 
     def take(self, queue: ProcessQueue, messages: Sequence[ReceivedMessage], *, era: int) -> None:
-        """Takes the messages. They are consumed later, and the queue is then told that they are done."""
+        """Takes the messages and consumes them later. Each message is then marked as done in the queue."""
         ...
 
     def release(self, queue: ProcessQueue) -> None:

@@ -81,8 +81,8 @@ class PullResult:
 
     status: PullStatus
     records: list[MessageRecord]
-    #: The offset at which to continue. It may be greater than the last record's offset + 1, because records were
-    #: filtered out.
+    #: The offset at which to continue. `next_offset` may be greater than the last record's offset + 1, because records
+    #: were filtered out.
     next_offset: int
     min_offset: int
     max_offset: int

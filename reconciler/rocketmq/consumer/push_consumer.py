@@ -122,7 +122,8 @@ class PushConsumer:
     def shutdown(self) -> bool:
         """Stops pulling, waits up to `shutdown_timeout_seconds` for running listeners, commits, and leaves the group.
 
-        Returns False if a listener still runs. Its messages are not committed, and come again at another member.
+        Returns False if a listener still runs. The messages of this listener are not committed, and come again at
+        another member.
         """
         with self._lock:
             running, self._running = self._running, None
@@ -138,8 +139,8 @@ class PushConsumer:
         return running.assignment.queues() if running is not None else []
 
     def commit_offsets(self) -> int:
-        """Stores the offset of each assigned queue at the broker now. The consumer also does so by itself every few
-        seconds.
+        """Stores the offset of each assigned queue at the broker now. The consumer also stores offsets by itself every
+        few seconds.
 
         Returns the number of stored offsets.
         """
@@ -243,8 +244,8 @@ class _Running:
             self._upkeep_steps.every(LOCK_RENEWAL_SECONDS, self.assignment.renew_locks)
 
     def stop(self) -> bool:
-        """Stops the parts in order. First pulling ends, then running handlers end. Then offsets are stored, and other
-        members may take the queues."""
+        """Stops the parts in order. First pulling ends, then running handlers end. After that, offsets are stored, and
+        other members may take the queues."""
         self._upkeep_steps.close()
         self._pulling_steps.close()
         is_clean = self._pool.close(timeout_seconds=self._settings.shutdown_timeout_seconds)

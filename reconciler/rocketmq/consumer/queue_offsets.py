@@ -74,7 +74,8 @@ class GroupOffsets:
         """
         if queue.topic not in self._ends:
             self._ends[queue.topic] = self._ends_if_new(queue.topic)
-        # The offset is read again. _ends_if_new has stored it, or another member of a new group has done so meanwhile.
+        # The stored offset is read again, because _ends_if_new or another member of a new group may have stored one
+        # meanwhile.
         stored = self._offsets.of_group(address, queue, self._group)
         if stored is not None:
             return stored

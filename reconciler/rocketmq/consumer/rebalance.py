@@ -1,5 +1,5 @@
-"""The share of a topic's queues that a member of a consumer group gets. It is the allocation "AVG" of every stock
-client.
+"""The share of a topic's queues that a member of a consumer group gets. The share is computed by the allocation "AVG"
+of every stock client.
 
 Each member computes the shares on its own from the same two sorted lists. So each queue must go to the member that
 org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely chooses.

@@ -65,8 +65,8 @@ class RetryRoute:
         """Sends CONSUMER_SEND_MSG_BACK. If that fails, sends a copy to the retry topic. Returns False if brokers
         accepted neither.
 
-        A request without an answer may have been executed. Then two copies exist, and consumers dedupe. After the last
-        delivery, the request asks for the dead letters, because 3.2.6 knows only the limit in the group's
+        A request without an answer may have been executed. If two copies exist for this reason, consumers dedupe. After
+        the last delivery, the request asks for the dead letters, because 3.2.6 knows only the limit in the group's
         configuration.
         """
         is_last = message.reconsume_times >= self._max_reconsume_times

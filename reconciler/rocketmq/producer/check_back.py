@@ -1,7 +1,7 @@
 """Check-back, by which a broker asks about the outcome of a transaction (CHECK_TRANSACTION_STATE, 4.3 and newer).
 
-A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION, which carries
-the offsets of the request. These are the offsets of the newest half copy.
+A broker asks any client whose heartbeat names the producer group. The answer is a new END_TRANSACTION. It carries the
+offsets of the request, which are those of the newest half copy.
 """
 
 from __future__ import annotations

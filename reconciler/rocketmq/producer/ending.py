@@ -46,7 +46,7 @@ class EndRequest:
 
     address: str
     producer_group: str
-    #: The queueOffset of the half copy. It is 0 for brokers up to 4.2.
+    #: The queueOffset of the half copy, or 0 for brokers up to 4.2.
     tran_state_table_offset: int
     commit_log_offset: int
     decision: EndDecision
@@ -56,8 +56,8 @@ class EndRequest:
     #: True for an answer to a check-back. Brokers accept this END even after the immunity window, when 5.1.1 refuses
     #: any other END (code 604).
     from_transaction_check: bool = False
-    #: The reason why a listener's answer is UNKNOWN. END carries it as remark, which brokers log. It is cut to 500
-    #: characters.
+    #: The reason why a listener's answer is UNKNOWN. END carries the reason as remark, which brokers log. The remark is
+    #: cut to 500 characters.
     remark: str | None = None
 
     def as_command(self) -> Command:
@@ -90,7 +90,7 @@ class EndStatus(StrEnum):
     HALF_GONE = "HALF_GONE"
     #: No answer came. END may have been executed.
     NO_ANSWER = "NO_ANSWER"
-    #: This client did not send it.
+    #: This client did not send the END.
     NOT_SENT = "NOT_SENT"
 
 

@@ -51,7 +51,7 @@ class HalfReceipt:
     #: Address of the master that stored the half.
     broker_address: str
     queue_id: int
-    #: The number that END needs (tranStateTableOffset). It is 0 for brokers up to 4.2.
+    #: The number that END needs (tranStateTableOffset), or 0 for brokers up to 4.2.
     queue_offset: int
     commit_log_offset: int
     #: The broker's transaction id. Brokers before 5.0 name none.

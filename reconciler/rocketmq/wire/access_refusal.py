@@ -1,8 +1,8 @@
 """Reads a refusal by access control from an answer. The refusal says what was lacking, and which right to grant.
 
 Up to 5.2, brokers answer with code 1 and an AclException as remark (PlainPermissionManager). From 5.3 on, they answer
-with NO_PERMISSION (16) and the text of an AuthenticationException or AuthorizationException. Both codes also have other
-meanings.
+with NO_PERMISSION (16) and the text of an AuthenticationException or AuthorizationException. The codes 1 and 16 also
+have other meanings.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def _right(named: Mapping[str, str | None], answer: Command, code: int, fields: 
     for demand in demands:
         if demand.resource == kind and (demand.name == name or demand.resource is Resource.CLUSTER):
             return str(Demand(resource=demand.resource, name=name, actions=demand.actions))
-    # This case is a consumer's heartbeat or lock. Its demands are unknown here, because the body is not kept.
+    # This case is a consumer's heartbeat or lock. The demands of these requests are unknown here, because the body is
+    # not kept.
     return f"SUB on {kind} {name}"
 
 

@@ -5,7 +5,7 @@ change a broker demand an `admin` account. Every other request needs only a sign
 
 Authorization (from 5.3, DefaultAuthorizationContextBuilder of 5.3.3) demands actions on topics, groups and the cluster.
 A request that names several resources needs a right on each of them. For each resource, one of the demanded actions is
-enough. Requests that name no resource need no right. These are GET_BROKER_CONFIG, GET_BROKER_RUNTIME_INFO, and
+enough. Requests that name no resource need no right. Examples are GET_BROKER_CONFIG and GET_BROKER_RUNTIME_INFO, and
 VIEW_MESSAGE_BY_ID and END_TRANSACTION without a topic.
 """
 

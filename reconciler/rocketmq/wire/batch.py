@@ -21,7 +21,7 @@ _LENGTH = struct.Struct(">h")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchEntry:
-    """One message of a batch. Its topic and queue are those of the request."""
+    """One message of a batch. The topic and queue of the message are those of the request."""
 
     body: bytes
     properties: Mapping[str, str]
@@ -54,7 +54,7 @@ def unwrap(record: MessageRecord) -> list[MessageRecord]:
     """Returns the messages of an inner batch of 5.x (MessageDecoder.decodeMessage). For any other record, returns the
     record itself.
 
-    The first message has the queue offset of the record, and the offsets of the others follow one by one. Raises
+    The first message has the queue offset of the record, and each further message has the next offset. Raises
     ProtocolViolation for a damaged batch.
     """
     wanted = SystemFlag.INNER_BATCH | SystemFlag.NEED_UNWRAP

@@ -77,8 +77,8 @@ class RequestCode(IntEnum):
     PUSH_REPLY_MESSAGE_TO_CLIENT = 326
     #: Asks for the topics in which a group has an offset.
     QUERY_TOPICS_BY_CONSUMER = 343
-    #: Asks for the subscription of a group to a topic. It comes from heartbeats, or from requests of clients without
-    #: heartbeats.
+    #: Asks for the subscription of a group to a topic. The broker knows the subscription from heartbeats, or from
+    #: requests of clients without heartbeats.
     QUERY_SUBSCRIPTION_BY_CONSUMER = 345
     #: Tells clients of a group to get messages of a topic by PULL or by POP. This code and the next code exist from 5.0
     #: on.
@@ -198,7 +198,7 @@ class MQVersion(IntEnum):
 
     @classmethod
     def of_release(cls, release: str) -> int:
-        """Returns the ordinal of a release such as "5.3.3". This class need not name the release.
+        """Returns the ordinal of a release such as "5.3.3". The release need not be a member of this class.
 
         From 4.0.0 on, each minor version has ten releases, and each release follows its snapshot. An older release is
         looked up by its name. Raises KeyError if this class does not name an older release.
@@ -209,8 +209,8 @@ class MQVersion(IntEnum):
         return cls.V4_0_0 + 20 * (10 * (major - 4) + minor) + 2 * patch
 
 
-#: The version that this client reports. It is high enough for routes in standard JSON, and too low for GO_AWAY of a
-#: closing proxy.
+#: The version that this client reports. This version is high enough for routes in standard JSON, and too low for
+#: GO_AWAY of a closing proxy.
 CLIENT_VERSION = int(MQVersion.V4_9_8)
 
 #: The topic for halves of 4.3 and newer. All of them are in queue 0 (TopicValidator).
@@ -236,7 +236,7 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_TOPIC_PREFIX = "%RETRY%"
 DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
-#: The topic of this project's index probes (horizon.py). It has one queue on every master.
+#: The topic of this project's index probes (horizon.py). The topic has one queue on every master.
 PROBE_TOPIC = "RECONCILER_PROBE"
 
 #: The brokerId of a master in a route (MixAll.MASTER_ID).

@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 #: Module that a body may need -> name of the compression.
 OPTIONAL_MODULES = {"zstandard": "zstd", "lz4": "lz4"}
 
-#: Largest uncompressed body. It is 16 times the largest message that a broker takes by default (maxMessageSize, 4 MiB).
+#: Largest uncompressed body, which is 16 times the largest message that a broker takes by default (maxMessageSize, 4
+#: MiB).
 MAXIMUM_BODY_BYTES = 64 * 1024 * 1024
 
 #: Largest accepted ratio of the uncompressed size to the compressed size. A text of one repeated byte reaches about 1

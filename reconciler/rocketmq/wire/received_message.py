@@ -11,13 +11,13 @@ from reconciler.rocketmq.wire.record import MessageRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedMessage:
-    """One message with its uncompressed body. Its topic is the one to which the producer sent it."""
+    """One message with its uncompressed body. The topic is the one to which the producer sent the message."""
 
     #: The business topic. For a retry from %RETRY%<group>, the property RETRY_TOPIC names it.
     topic: str
     #: Topic of the queue from which the message was pulled.
     stored_topic: str
-    #: The unique key (property UNIQ_KEY). It is empty if a foreign client sent none.
+    #: The unique key (property UNIQ_KEY). Empty if a foreign client sent no key.
     unique_key: str
     #: Address and commit-log offset of the record, as brokers spell them. This id names the record, not the message.
     offset_message_id: str
@@ -29,13 +29,13 @@ class ReceivedMessage:
     #: The keys of the message, separated by spaces (property KEYS).
     keys: str | None
     properties: Mapping[str, str]
-    #: Number of times that the message came back. It is 0 at the first delivery.
+    #: Number of times that the message came back, which is 0 at the first delivery.
     reconsume_times: int
     broker_name: str
     queue_id: int
     queue_offset: int
     commit_log_offset: int
-    #: Commit-log offset of the message's half. It is 0 for ordinary messages.
+    #: Commit-log offset of the message's half, or 0 for ordinary messages.
     prepared_transaction_offset: int
     born_timestamp_ms: int
     store_timestamp_ms: int

@@ -113,7 +113,7 @@ class MessageRecord:
 
     @property
     def unique_key(self) -> str:
-        """The unique key (property UNIQ_KEY). It is empty if the producer sent none."""
+        """The unique key (property UNIQ_KEY). Empty if the producer sent no key."""
         return self.properties.get("UNIQ_KEY", "")
 
     @property
@@ -192,8 +192,8 @@ def decode_records(data: bytes | memoryview, broker_name: str = "") -> list[Mess
 
 
 class RecordHead(NamedTuple):
-    """The part of a record that a read of very many records needs. It has neither body nor hosts, and its properties
-    are the stored bytes.
+    """The part of a record that a read of very many records needs. A head has neither body nor hosts, and its
+    properties are the stored bytes.
 
     This class is a tuple, because the constructor of a frozen dataclass takes five times as long.
     """

@@ -1,5 +1,5 @@
-"""Parses the JSON that fastjson writes. It may have integer keys without quotes, and objects as keys (offsetTable of
-202 and 208).
+"""Parses the JSON that fastjson writes. This JSON may have integer keys without quotes, and objects as keys
+(offsetTable of 202 and 208).
 
 Name servers before 4.9.4 answer routes in this dialect. Cluster information and statistics use it in every version. An
 object that is a key becomes a tuple of its (name, value) pairs, sorted by name.
