@@ -1,6 +1,7 @@
-"""Charts as static SVG, without script or font. Classes give their colours; the style sheet has light, dark and print.
+"""Charts as static SVG, without script or font. CSS classes give the colours.
 
-Each chart has a text alternative, and a table beside it has the same figures.
+The style sheet has light, dark and print. Each chart has a text alternative. A table beside the chart has the same
+figures.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from reconciler.audit.report.markup import Markup, join, tag
 from reconciler.audit.report.words import duration, number
 
-#: Pixels of the drawing, which scales with the page.
+#: Lengths in the drawing in pixels. The drawing scales with the page.
 _LEFT, _RIGHT = 64, 8
 _TOP_PANEL, _LOW_PANEL, _BETWEEN, _HEAD, _FOOT = 190, 56, 34, 18, 30
 
@@ -21,7 +22,7 @@ _TOP_PANEL, _LOW_PANEL, _BETWEEN, _HEAD, _FOOT = 190, 56, 34, 18, 30
 class Size:
     """Size of a drawing. A narrow screen has its own drawing, because words that are scaled down cannot be read."""
 
-    #: CSS class, and beginning of its ids.
+    #: CSS class of the drawing, and beginning of the drawing's ids.
     name: str
     width: int
 
@@ -35,11 +36,12 @@ class Bar:
 
     #: Text below the axis.
     label: str
-    #: Text that is shown when one points at the bar.
+    #: Text that is shown when the pointer is on the bar.
     title: str
-    #: Series -> keys, from the bottom to the top.
+    #: Series -> number of keys, from the bottom to the top.
     stack: Mapping[str, int]
-    #: Keys in a panel of their own, because seven would be invisible beside millions.
+    #: Number of keys in violation classes. They have a panel of their own, because seven would be invisible beside
+    #: millions.
     violations: int
 
 
@@ -56,7 +58,10 @@ class Spread:
 def volume_chart(
     bars: Sequence[Bar], size: Size, *, bars_a_day: int, title: str, description: str, panels: tuple[str, str]
 ) -> Markup:
-    """Draws stacked bars of all outcomes, and violations below on a scale of their own. `panels`: names of both."""
+    """Draws stacked bars of all outcomes. Violations are drawn below on a scale of their own.
+
+    `panels` names the two panels.
+    """
     height = _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL + _FOOT
     floor, low_floor = _HEAD + _TOP_PANEL, _HEAD + _TOP_PANEL + _BETWEEN + _LOW_PANEL
     top = _ceiling(max((sum(bar.stack.values()) for bar in bars), default=0))
@@ -135,7 +140,10 @@ SCALE_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 
 
 def spread_line(spread: Spread, *, text: str) -> Markup:
-    """Draws smallest to largest as a line, median to 99 of 100 as a bar, and the median as a mark; logarithmic."""
+    """Draws a distribution on a logarithmic scale.
+
+    A line goes from smallest to largest, and a bar from the median to the 99th percentile. A mark shows the median.
+    """
     marks = [tag("line", x1=_n(_on_scale(ms)), x2=_n(_on_scale(ms)), y1=0, y2=20, class_="grid") for ms in SCALE_MS]
     low, middle, high, largest = (_on_scale(ms) for ms in (spread.smallest, spread.middle, spread.high, spread.largest))
     shapes = [
@@ -147,21 +155,21 @@ def spread_line(spread: Spread, *, text: str) -> Markup:
 
 
 def scale_header() -> Markup:
-    """Draws the marks of spread_line, as the head of their column."""
+    """Draws the scale of spread_line. The scale is the head of the column of distributions."""
     shown = (1, 100, 10_000, 600_000, 86_400_000)
     labels = [tag("text", duration(ms).replace(" ", "\N{NO-BREAK SPACE}"), x=_n(_on_scale(ms)), y=11) for ms in shown]
     return tag("svg", join(labels), viewBox="0 0 240 14", aria_hidden="true", class_="spread")
 
 
 def _on_scale(milliseconds: int) -> float:
-    """Maps 0.5 ms to 3 days to places from 12 to 228."""
+    """Maps a duration between 0.5 ms and 3 days to a place from 12 to 228."""
     low, high = math.log10(0.5), math.log10(3 * 86_400_000)
     place = (math.log10(max(milliseconds, 0.5)) - low) / (high - low)
     return 12 + 216 * min(max(place, 0.0), 1.0)
 
 
 def _ceiling(largest: int) -> int:
-    """Finds a round number that divides by four, so that ticks are whole numbers."""
+    """Finds a round number that is divisible by four, so that ticks are whole numbers."""
     if largest <= 4:
         return max(largest, 1)
     power: int = 10 ** (len(str(largest)) - 1)
@@ -174,5 +182,5 @@ def _rect(x: float, y: float, width: float, height: float, css: str) -> Markup:
 
 
 def _n(value: float) -> str:
-    """Writes two decimals, which are the same wherever they are computed."""
+    """Writes a number with two decimals. The text is the same on every machine."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

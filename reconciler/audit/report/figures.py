@@ -1,4 +1,4 @@
-"""The report's figures: volume by hour, outcomes, latencies, the topics and groups with most violations and keys."""
+"""Figures of the report: volume by hour, outcomes, latencies, and the worst topics and groups."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def volume_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def outcome_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists all classes in total, then their groups per subscription."""
+    """Lists the total of each class. Then lists groups of classes per subscription."""
     keys = sum(judged.classes.values())
     columns = (
         (texts("column.class"), ""),
@@ -130,7 +130,10 @@ def _subscription_row(columns: Sequence[Column], one: JudgedSubscription, texts:
 
 
 def latency_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists percentiles by latency and subscription, in one table so that columns compare."""
+    """Lists percentiles by latency and subscription.
+
+    One table has all of them, so that a reader can compare columns.
+    """
     groups: list[Markup] = []
     for latency in LATENCIES:
         having = [one for one in judged.subscriptions if latency in one.latencies]
@@ -178,7 +181,7 @@ def _latency_row(one: JudgedSubscription, found: Percentiles, texts: Texts) -> M
 
 
 def top_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Ranks topics and groups by violations, then by outcomes."""
+    """Lists topics and groups. The most violations come first, and among equals the most outcomes."""
     tables: list[Markup] = []
     for title, part in ((texts("top.topics"), "topic"), (texts("top.groups"), "group")):
         classes: dict[str, Counter[str]] = {}

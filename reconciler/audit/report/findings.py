@@ -1,4 +1,4 @@
-"""Lists of the report: every violation with its key, rule, evidence and the command to look further."""
+"""Lists of the report. Every violation has the key, the rule, the evidence and the command to look further."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ from reconciler.audit.result.classes import BY_NAME, RULES
 from reconciler.audit.result.documents import sorted_findings
 from reconciler.audit.result.values import BUSINESS_ID, EvidenceValue, Finding, JudgedWindow
 
-#: Violations of all classes together that are shown one by one. Each class has its share of these rows.
+#: Largest number of violations that are shown one by one, for all classes together. Each class has a share of these
+#: rows.
 VIOLATIONS_MAX = 1_000
-#: Quarantined keys that are shown one by one, and late keys.
+#: Largest number of quarantined keys, and of late keys, that are shown one by one.
 OTHERS_MAX = 200
 _Who = TypeVar("_Who")
-#: Milliseconds that can be shown as a time (until the year 9999). Other numbers are shown as numbers.
+#: Milliseconds that can be shown as a time, until the year 9999. Other numbers are shown as numbers.
 _TIMES_MS = range(253_402_300_800_000)
 #: Longest duration, ten years. A larger number is a moment.
 _DURATIONS_MS = 10 * 365 * 86_400_000
 
 
 def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists violations by class, the largest class first, with number and share. A filter works where scripts run."""
+    """Lists violations by class with number and share. The largest class comes first.
+
+    A filter works in browsers that run scripts.
+    """
     counts = dict(worst_first(judged.classes))
     if not counts:
         none = tag("p", texts("violations.none"), class_="fine")
@@ -44,7 +48,7 @@ def violations_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists quarantined and late keys, which are no violations, but need a person."""
+    """Lists quarantined and late keys. Such keys are no violations, but need a person."""
     found = _by_class(judged)
     others = [str(rule.name) for rule in RULES if not rule.violation and found.get(rule.name)]
     if not others:
@@ -54,7 +58,7 @@ def others_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
-    """Divides rows evenly. Rows that one does not need go to the others."""
+    """Divides rows evenly between classes or subscriptions. Rows that one of them does not need go to the others."""
     shares: dict[_Who, int] = {}
     left = rows_max
     for place, (one, rows) in enumerate(sorted(wanted.items(), key=lambda item: item[1])):
@@ -64,7 +68,7 @@ def fair_shares(wanted: Mapping[_Who, int], rows_max: int) -> dict[_Who, int]:
 
 
 def _of_each_subscription(found: Sequence[Finding], rows_max: int) -> list[Finding]:
-    """Takes the first findings of each subscription, so that no subscription crowds out another one of its class."""
+    """Takes the first findings of each subscription, so that one subscription of a class does not crowd out another."""
     by_subscription: dict[tuple[str, str], list[Finding]] = {}
     for one in found:
         by_subscription.setdefault((one.topic, one.group), []).append(one)
@@ -107,7 +111,10 @@ def _anchor(class_name: str) -> str:
 
 
 def _filter(texts: Texts) -> Markup:
-    """Makes the filter, hidden until the script shows it, because a page without scripts must have no dead control."""
+    """Makes the filter.
+
+    The filter is hidden until the script shows it, because a page without scripts must have no dead control.
+    """
     return tag(
         "p",
         tag("label", texts("filter.label"), " ", for_="filter"),
@@ -129,7 +136,7 @@ def _filter(texts: Texts) -> Markup:
 def _class(
     judged: JudgedWindow, class_name: str, found: Sequence[Finding], rows_max: int, texts: Texts
 ) -> Iterable[Markup]:
-    """Yields heading, rule, the place of findings that are not shown, and rows."""
+    """Yields the parts of a class: heading, rule, the place where further findings are, and rows."""
     rule, whole = BY_NAME[class_name], judged.classes[class_name]
     shown = _of_each_subscription(found, rows_max)
     part = share(whole, sum(judged.classes.values()))
@@ -176,7 +183,7 @@ def _row(one: Finding, texts: Texts) -> Markup:
 
 
 def _evidence(evidence: Mapping[str, EvidenceValue], texts: Texts) -> Markup:
-    """Lists times in order, each with the time since the first one, then the other facts."""
+    """Lists the sorted times of a finding, then the other facts. Each time has the duration since the first time."""
     times = sorted((ms, fact) for fact, value in evidence.items() if (ms := _time_ms(fact, value)) is not None)
     story = [
         tag("div", tag("dt", texts.fact(fact)), tag("dd", moment(ms), _since(ms - times[0][0]))) for ms, fact in times
@@ -196,7 +203,10 @@ def _since(milliseconds: int) -> Markup | None:
 
 
 def _time_ms(fact: str, value: EvidenceValue) -> int | None:
-    """Returns a moment: "..._at_ms", or more milliseconds than a duration has. None: the value is no moment."""
+    """Returns the milliseconds of a moment. A moment has a name with "_at_ms", or is larger than any duration.
+
+    None: the value is no moment.
+    """
     if not isinstance(value, int) or isinstance(value, bool) or value not in _TIMES_MS:
         return None
     is_moment = fact.endswith("_at_ms") or (fact.endswith("_ms") and value > _DURATIONS_MS)

@@ -1,6 +1,6 @@
-"""HTML as values. Text that is no Markup is always escaped.
+"""HTML as values. A text is always escaped, unless it is Markup.
 
-Thirty lines replace a template engine. Only `tag` makes a tag, so no page can forget to escape.
+Thirty lines replace a template engine. Only `tag` makes a tag, so no page can forget the escaping.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from collections.abc import Iterable
 
 from reconciler.contract.visible_text import visible
 
-#: Elements without an end tag.
+#: Names of elements without an end tag.
 _VOID = frozenset({"meta", "link", "input", "col", "br", "hr"})
 
 
 class Markup(str):
-    """Text that is HTML already. This module makes it from parts, and page.py from its own style and script."""
+    """Text that is HTML already.
+
+    This module makes Markup from parts, and page.py makes Markup from its own style and script.
+    """
 
     __slots__ = ()
 
@@ -23,7 +26,7 @@ class Markup(str):
 def tag(_name: str, *children: object, **attributes: object) -> Markup:
     """Makes an element. In names of attributes a trailing "_" is removed, and other "_" become "-".
 
-    None and False leave the attribute out. True leaves its value out.
+    An attribute that is None or False is left out. An attribute that is True has no value.
     """
     shown = "".join(
         f" {name.rstrip('_').replace('_', '-')}"
@@ -37,12 +40,12 @@ def tag(_name: str, *children: object, **attributes: object) -> Markup:
 
 
 def join(parts: Iterable[object], between: str = "") -> Markup:
-    """Joins parts, one after the other. None is left out."""
+    """Joins parts in the given order. A part that is None is left out."""
     return Markup(html.escape(between).join(_escaped(part) for part in parts if part is not None))
 
 
 def name(text: object) -> Markup:
-    """Marks a name from outside, so that its direction of writing cannot turn the text around it."""
+    """Marks a name from outside, so that the name's direction of writing cannot change the text around the name."""
     return tag("bdi", text)
 
 

@@ -1,7 +1,7 @@
-"""Makes the HTML report: one file that opens offline, loads nothing, and is complete without scripts.
+"""Makes the HTML report. It is one file that opens offline, loads nothing, and is complete without scripts.
 
-The policy in its head forbids every request. It allows only the style and the script inside of the file, by their
-digests. The same judgement gives the same bytes.
+The content policy in the page's head forbids every request. The policy allows only the style and the script inside of
+the file, by digest. The same judgement gives the same bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def report_html(
 ) -> bytes:
     """Makes the whole page, in UTF-8.
 
-    `zone`: the window is shown by its clocks, too.
-    `engine`: where it was judged.
+    `zone`: time zone in which the window is shown besides UTC.
+    `engine`: engine that has judged.
     `language`: one of words.LANGUAGES.
     """
     texts = Texts(language)
@@ -63,7 +63,7 @@ def report_html(
 
 
 def _script(texts: Texts) -> Markup:
-    """Reads the script, with its one sentence in the page's language."""
+    """Reads the script. The only sentence of the script is in the page's language."""
     places = {"shown": "${shown}", "whole": "${rows.length}"}
     written = Texts(ENGLISH)("filter.shown", **places)
     return Markup(_own("report.js").replace(written, texts("filter.shown", **places)))
@@ -89,7 +89,7 @@ def _head(judged: JudgedWindow, script: Markup, texts: Texts) -> Markup:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        # Without an icon of its own the page would make a browser request one.
+        # If the page had no icon, a browser would request one.
         tag("link", rel="icon", href="data:,"),
         tag("title", title),
         tag("style", _own("report.css")),

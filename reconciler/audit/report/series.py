@@ -1,4 +1,4 @@
-"""Classes in groups that a chart can show, and a window's hours in as many bars as fit."""
+"""Puts classes into groups that a chart can show, and a window's hours into as many bars as fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from reconciler.audit.report.words import hour_label
 from reconciler.audit.result.classes import RULES, VIOLATIONS
 from reconciler.audit.result.values import JudgedWindow
 
-#: CSS name -> classes, from the bottom of a bar to its top. The text `series.NAME` has the name for people.
+#: CSS name of a series -> classes of the series, from the bottom of a bar to the top. The text `series.NAME` has the
+#: name for people.
 SERIES: Mapping[str, frozenset[str]] = {
     "in-time": frozenset({"EFFECT_IN_TIME"}),
     "repaired": frozenset({"REPAIRED"}),
@@ -23,23 +24,27 @@ SERIES: Mapping[str, frozenset[str]] = {
     "violation": VIOLATIONS,
 }
 
-#: Order of a table's columns: what people look for comes first. The texts `of-series.NAME` are their short names.
+#: Series in the order of a table's columns. What people look for comes first. The text `of-series.NAME` has the short
+#: name.
 COLUMNS = ("violation", "quarantined", "late", "repaired", "in-time", "none", "pending")
 
 #: Largest number of bars of a chart.
 BARS_MAX = 96
-#: Numbers of hours that one bar may cover.
+#: Possible numbers of hours of one bar.
 _BIN_HOURS = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 2_016, 8_760)
 _HOUR_MS = 3_600_000
 
 
 def stack_of(classes: Mapping[str, int]) -> dict[str, int]:
-    """Counts the keys of each series, also of empty ones."""
+    """Counts the keys of each series. An empty series has the count 0."""
     return {name: sum(classes.get(one, 0) for one in members) for name, members in SERIES.items()}
 
 
 def worst_first(classes: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Lists violation classes that have keys: most keys first, then in the order of the list."""
+    """Lists violation classes that have keys. The class with the most keys comes first.
+
+    Classes with equally many keys keep the order of the list.
+    """
     found = [(rule.name, classes.get(rule.name, 0)) for rule in RULES if rule.violation and classes.get(rule.name, 0)]
     return sorted(((str(name), count) for name, count in found), key=lambda one: -one[1])
 
@@ -54,10 +59,10 @@ def words_of(stack: Mapping[str, int], texts: Texts) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BinnedVolume:
-    """Hours of the window, `bin_hours` per bar, also hours without keys."""
+    """Hours of the window in bars of `bin_hours` hours. Hours without keys are included."""
 
     bin_hours: int
-    #: Beginning of each bar, and its keys by class.
+    #: Beginning of each bar, and the bar's keys by class.
     bins: tuple[tuple[int, Mapping[str, int]], ...]
 
     def bars(self, texts: Texts) -> list[Bar]:
@@ -83,7 +88,7 @@ class BinnedVolume:
 
 
 def binned_volume(judged: JudgedWindow) -> BinnedVolume:
-    """Sums all subscriptions. An hour outside of the window (there is none) would be shown."""
+    """Sums the hours of all subscriptions. An hour outside of the window would be shown, but does not occur."""
     hours: dict[int, Counter[str]] = {}
     for one in judged.subscriptions:
         for hour in one.volume:

@@ -1,4 +1,4 @@
-"""Tables of the page. Every cell has its column's words, because a narrow screen shows a row as a card."""
+"""Tables of the page. Every cell repeats the words of its column, because a narrow screen shows a row as a card."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from reconciler.audit.report.markup import Markup, join, tag
 
-#: Words and CSS class.
+#: Column of a table: words and CSS class.
 Column = tuple[str, str]
 
 
 class Cell(NamedTuple):
-    """Cell with another style than its column."""
+    """Cell whose style differs from the style of its column."""
 
     content: object
     css: str
@@ -25,7 +25,10 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Markup], *, cs
 
 
 def table_row(columns: Sequence[Column], *contents: object, css: str | None = None) -> Markup:
-    """Makes a row. Its first content is the row's header. A Cell has a class of its own, a tuple has several parts."""
+    """Makes a row. The first content is the row's header. A Cell has a CSS class of its own.
+
+    A tuple is a cell of several parts.
+    """
     header, *others = contents
     cells = [tag("th", _joined(header), scope="row")]
     for (words, column_css), content in zip(columns[1:], others, strict=True):
@@ -40,7 +43,7 @@ def table_head(*columns: Column) -> Markup:
 
 
 def scrolling(content: Markup, label: str) -> Markup:
-    """Makes wide content scroll in itself, also by keyboard."""
+    """Wraps wide content in an element that scrolls by pointer and keyboard."""
     return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
 
 

@@ -1,7 +1,8 @@
 """Texts of the page in one language, from the catalogue (reconciler/words/audit_report.toml).
 
 Names, codes and numbers are the same in each language. Sentences of the result (why a rule was not checked, remarks,
-messages) are signed in English. A page says a sentence in its own language if the sentence has a code, else as written.
+messages) are signed in English. If a sentence has a code, a page says the sentence in its own language. Otherwise the
+page repeats the English sentence.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class Texts:
         object.__setattr__(self, "_sentences", _sentences_of(self.language))
 
     def __call__(self, code: str, /, **places: object) -> str:
-        """Returns the text of a code, with its places filled."""
+        """Returns the text of a code. Values fill the placeholders of the text."""
         return self._sentences[code].format(**places)
 
     def marked(self, code: str, /, **places: object) -> Markup:
-        """Returns a text as Markup. An element may fill a place."""
+        """Returns the text of a code as Markup. An element may fill a placeholder."""
         parts = string.Formatter().parse(self._sentences[code])
         filled = ((text, None if name is None else places[name]) for text, name, _, _ in parts)
         return join(part for pair in filled for part in pair if part != "")
@@ -49,11 +50,14 @@ class Texts:
         return sentences(self.language)["words.between-names"].join(parts)
 
     def fact(self, name: str) -> str:
-        """Names a fact of a finding's evidence. A fact without a text gets its own name."""
+        """Returns the words for a fact of a finding's evidence.
+
+        If a fact has no text, the words are the fact's own name.
+        """
         return self._sentences.get(f"fact.{name}", name.removesuffix("_ms").replace("_", " "))
 
     def quoted(self, sentence: str) -> str | Markup:
-        """Says a sentence of the result, in English if it has no code."""
+        """Returns a sentence of the result in the page's language. A sentence without a code stays English."""
         if self.language == ENGLISH or isinstance(sentence, Sentence):
             return self._said(sentence)
         return tag("span", sentence, lang=ENGLISH)
@@ -66,6 +70,6 @@ class Texts:
 
 @cache
 def _sentences_of(language: str) -> Mapping[str, str]:
-    """Reads the page's texts, by their codes without `report.`."""
+    """Reads the texts of the page. A code has no prefix `report.` here."""
     found = sentences(language).items()
     return {code.removeprefix("report."): text for code, text in found if code.startswith("report.")}

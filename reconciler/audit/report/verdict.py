@@ -1,4 +1,4 @@
-"""The report's first page: the verdict in one line, what it covers, what was checked and what was not."""
+"""First page of the report: the verdict in one line, the judged window, the checked rules and the unchecked rules."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from reconciler.audit.result.classes import BY_NAME, NAMES, RULES
 from reconciler.audit.result.not_judged import LISTED_MAX, UnjudgedTotals
 from reconciler.audit.result.values import EngineKind, JudgedWindow
 
-#: Largest number of lines of a list; result.json has all of them. The list of rows not judged fits whole.
+#: Largest number of lines of a list. result.json has all lines. The list of rows that were not judged always fits.
 LINES_MAX = LISTED_MAX + 2
 
 _SIGNS = {"clean": "\N{CHECK MARK}", "violations": "\N{BALLOT X}", "no answer": "?"}
 
 
 def verdict_section(judged: JudgedWindow, zone: str, engine: EngineKind, texts: Texts) -> Markup:
-    """Makes sign, headline, sentence, and the facts of the window."""
+    """Makes the verdict's sign, headline and sentence, and the facts of the window."""
     verdict = judged.verdict
     headline, sentence = _headline(judged, texts)
     return tag(
@@ -71,7 +71,7 @@ def _headline(judged: JudgedWindow, texts: Texts) -> tuple[str, list[object]]:
 
 
 def title_of(judged: JudgedWindow, texts: Texts) -> str:
-    """Names the verdict. A clean window of halves has a title of its own, because no commit was judged."""
+    """Returns the title of the verdict. A clean window of halves has another title, because no commit was judged."""
     is_of_halves = bool(judged.subscriptions) and all(one.subscription.of_halves for one in judged.subscriptions)
     is_clean_of_halves = judged.verdict == "clean" and is_of_halves
     return texts("page-title.clean-of-halves") if is_clean_of_halves else texts(f"page-title.{judged.verdict}")
@@ -139,7 +139,10 @@ def figures_section(judged: JudgedWindow, texts: Texts) -> Markup:
 
 
 def checked_section(judged: JudgedWindow, texts: Texts) -> Markup:
-    """Lists each violation's rule: how many subscriptions it was checked for, what was found, why not for all."""
+    """Lists the rule of each violation class with the number of checked subscriptions and of findings.
+
+    If some subscriptions were not checked, the reasons are listed, too.
+    """
     whole = len(judged.subscriptions)
     columns = (
         (texts("column.rule"), ""),

@@ -1,4 +1,4 @@
-"""Writes numbers, times and durations for the report, the same in every locale."""
+"""Writes numbers, times and durations for the report. The locale changes nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def number(value: int) -> str:
 
 
 def share(part: int, whole: int) -> str:
-    """Writes percent. Only exactly 0 and 100 are shown as 0 and 100."""
+    """Writes a share in percent. Only an exact 0 or 100 is shown as 0 or 100."""
     if not whole:
         return "-"
     percent = 100 * part / whole
@@ -57,7 +57,7 @@ def hour_label(milliseconds: int, bin_hours: int) -> str:
 
 
 def in_zone(milliseconds: int, zone: str) -> str | None:
-    """Writes a time as clocks of the zone show it. None: UTC, or an unknown zone."""
+    """Writes a time as clocks of the zone show the time. None: the zone is UTC or unknown."""
     if zone == "UTC":
         return None
     try:

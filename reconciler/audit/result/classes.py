@@ -1,4 +1,4 @@
-"""Ordered list of classes. Every key of a subscription is in exactly one: the first whose rule matches.
+"""Ordered list of classes. Every key of a subscription is in exactly one class: the first class whose rule matches.
 
 Docs, findings, the judgement and the SQL reference take names, order and words from this list.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class KeyClass(StrEnum):
-    """Outcome of a key in one subscription, in the order in which the rules are tried."""
+    """Outcome of a key in one subscription. The members are in the order in which the rules are tried."""
 
     EFFECT_INCOMPLETE = "EFFECT_INCOMPLETE"
     EFFECT_WITHOUT_COMMIT = "EFFECT_WITHOUT_COMMIT"
@@ -32,18 +32,18 @@ class KeyClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One line of the list."""
+    """One class of the list, with its rule."""
 
     name: KeyClass
-    #: Condition, which is tested after all rules before it have failed.
+    #: Condition of the rule. It is tested only if all earlier rules have failed.
     rule: str
     #: Meaning for the system's operators.
     meaning: str
-    #: Story of one key in this class.
+    #: Example: the story of one key in this class.
     example: str
     #: True: the system has broken a promise (exit 1).
     violation: bool = False
-    #: True: keys are listed one by one.
+    #: True: the report lists the keys one by one.
     listed: bool = False
 
     @property

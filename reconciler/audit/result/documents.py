@@ -1,6 +1,7 @@
-"""JSON documents of OUT, as plain data made from a judgement. Pure: only the inputs decide content and order.
+"""JSON documents of OUT, as plain data made from a judgement.
 
-Before: values.py (JudgedWindow). After: output/writing.py writes them, and statements hold their digests.
+The functions are pure: only the inputs decide content and order. The input is a JudgedWindow (values.py).
+output/writing.py writes the documents, and statements hold the documents' digests.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from reconciler.audit.result.not_judged import UnjudgedTotals
 from reconciler.audit.result.times import time_text
 from reconciler.audit.result.values import LATENCIES, EngineKind, Finding, JudgedSubscription, JudgedWindow
 
-#: Value of "kind" in result.json, which makes a folder an audit's output.
+#: Value of "kind" in result.json. A folder with this value is an audit's output.
 RESULT_KIND = "checkback-reconciler audit result"
 OUTPUT_VERSION = 1
-#: Grows when a rule changes what it matches. The digest beside it changes with every word of the list.
+#: Version of the list. It grows when a rule begins to match other keys. The digest of the list changes with every word.
 RULES_VERSION = 1
 
 
@@ -30,19 +31,19 @@ def canonical(document: object) -> bytes:
 
 
 def canonical_lines(items: Iterable[object]) -> bytes:
-    """Writes a JSON list with one canonical element per line, so that a line is a row for people and for `diff`."""
+    """Writes a JSON list with one canonical element per line, so that people and `diff` can work line by line."""
     rows = [canonical(item).rstrip(b"\n") for item in items]
     return b"[\n" + b",\n".join(rows) + b"\n]\n" if rows else b"[]\n"
 
 
 def rules_document() -> dict[str, Any]:
-    """Describes the list of classes that was applied: its version, and a digest of all its words."""
+    """Describes the list of classes that was applied, by the list's version and a digest of all words."""
     words = [(rule.name, rule.rule, rule.violation, rule.listed) for rule in RULES]
     return {"version": RULES_VERSION, "sha256": hashlib.sha256(canonical(words)).hexdigest()}
 
 
 def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict[str, Any]:
-    """Makes result.json: everything but the findings, the hours and the percentiles."""
+    """Makes result.json: the whole result without findings, hours and percentiles."""
     no_answer = judged.no_answer
     return {
         "kind": RESULT_KIND,
@@ -72,7 +73,7 @@ def result_document(judged: JudgedWindow, zone: str, engine: EngineKind) -> dict
         "not_judged": not_judged_document(judged.not_judged),
         "rows": dict(judged.rows),
         "inputs": [asdict(file) for file in judged.inputs],
-        # Only where a platform's tables were copied.
+        # This field exists only where a platform's tables were copied.
         **({"input_versions": [asdict(one) for one in judged.input_versions]} if judged.input_versions else {}),
     }
 
@@ -91,7 +92,7 @@ def _subscription(judged: JudgedWindow, one: JudgedSubscription) -> dict[str, An
     asked = one.subscription
     mine = (asked.topic, asked.group)
     fields = asdict(asked)
-    if not asked.of_halves:  # shown only where half messages announce
+    if not asked.of_halves:  # this field exists only where half messages announce
         del fields["of_halves"]
     return {
         **fields,
@@ -129,7 +130,7 @@ def sorted_findings(judged: JudgedWindow) -> list[Finding]:
 
 
 def volume_rows(judged: JudgedWindow) -> list[dict[str, Any]]:
-    """Makes volume.json: one row per subscription and UTC hour that has keys, hours in order."""
+    """Makes volume.json: one row per subscription and UTC hour that has keys. The hours are sorted."""
     return [
         {
             "topic": one.subscription.topic,

@@ -1,8 +1,8 @@
 """Rows of the window whose topic or group is outside of the audit.
 
-They are counted in the judged evidence (judge/unjudged.py). They are also counted at its sources, in databases and
-exports (collect/coverage.py), because only rows that were asked for become evidence. The counts are a note, never a
-violation. history/rounds.py reports rounds outside of the audit.
+Such rows are counted in the judged evidence (judge/unjudged.py). They are also counted in databases and exports
+(collect/coverage.py), because only rows that were asked for become evidence. The counts are a note, never a violation.
+history/rounds.py reports rounds outside of the audit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reconciler.contract.evidence_layout import (
     REPAIR_EVIDENCE,
 )
 
-#: (table, topic, group). The group of an outbox is the producer group, the group of a repair is its scope.
+#: (table, topic, group). For an outbox, the group is the producer group. For a repair, the group is the scope.
 RowsOf = tuple[str, str, str]
 
 #: Table -> column that names the group.
@@ -30,7 +30,8 @@ GROUP_COLUMNS: Mapping[str, str] = {
     CANDIDATE_EVIDENCE.name: "consumer_group",
     REPAIR_EVIDENCE.name: "scope",
 }
-#: Table -> time by which a row belongs to the window. All counted effects belong to it.
+#: Table -> column of the time by which a row belongs to the window. Effects have no time: all counted effects belong to
+#: the window.
 TIME_COLUMNS: Mapping[str, str] = {
     OUTBOX_EVIDENCE.name: "created_at_ms",
     INBOX_EVIDENCE.name: "applied_at_ms",
@@ -59,21 +60,25 @@ class UnjudgedRows:
 class UnjudgedTotals:
     """Rows that a judgement leaves out."""
 
-    #: At most LISTED_MAX, the most rows first, then by table, topic and group.
+    #: At most LISTED_MAX names. The name with the most rows comes first. Equal names are sorted by table, topic and
+    #: group.
     listed: tuple[UnjudgedRows, ...] = ()
-    #: Rows of all other names.
+    #: Number of rows of all other names.
     omitted_rows: int = 0
     #: True: databases and exports were counted, too. False: only rows of the evidence were counted.
     sources_counted: bool = False
 
     @property
     def rows(self) -> int:
-        """All rows that were not judged, listed or not."""
+        """Number of all rows that were not judged, with the rows that are not listed."""
         return self.omitted_rows + sum(one.rows for one in self.listed)
 
 
 def kept(counts: Mapping[RowsOf, int], names_max: int) -> Counter[RowsOf]:
-    """Keeps the names with the most rows, at ties the first ones in order. Rows of the others count as OMITTED."""
+    """Keeps the names with the most rows. Of names with equally many rows, the first names in sorted order are kept.
+
+    Rows of all other names count as OMITTED.
+    """
     order = sorted(
         (name for name, rows in counts.items() if rows and name != OMITTED), key=lambda name: (-counts[name], name)
     )

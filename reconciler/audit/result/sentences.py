@@ -1,7 +1,8 @@
-"""Sentences of a result by their codes: gaps of the history, unchecked rules, reasons for no answer, remarks.
+"""Sentences of a result, by code.
 
-A result has them in English and is signed so. A page says the same sentences in its own language, by code and fields
-(reconciler/words/audit_report.toml).
+They tell of gaps of the history, unchecked rules, reasons for no answer, and remarks. A result has the sentences in
+English, and the signature covers the English text. A page says the same sentences in its own language, by code and
+fields (reconciler/words/audit_report.toml).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 _SHOWS_STOPPED = "which shows a handler that stopped half way"
 _SENT_OFTEN = "keys that were sent more than once are not checked"
 
-#: Code -> the sentence, with a place for each field.
+#: Code -> sentence with a placeholder for each field.
 SENTENCES: Mapping[str, str] = {
     # Gaps of the history.
     "first-round": "the first round of this topic and group came then",
@@ -82,7 +83,7 @@ class Sentence(str):
 
 
 def sentence(code: str, **fields: object) -> Sentence:
-    """Makes a sentence. Its fields may be sentences themselves."""
+    """Makes a sentence. A field may be a sentence, too."""
     made = Sentence(SENTENCES[code].format(**fields))
     made.code, made.fields = code, fields
     return made

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def time_text(milliseconds: int) -> str:
-    """Writes RFC 3339 UTC with milliseconds. Outside of the years 1 to 9999 it writes the number itself."""
+    """Writes RFC 3339 UTC with milliseconds. A time outside of the years 1 to 9999 is written as a number."""
     try:
         moment = datetime.fromtimestamp(milliseconds / 1000, tz=UTC)
     except (OverflowError, ValueError, OSError):

@@ -1,7 +1,7 @@
-"""Judgement as plain values: judge/merge.py makes it; output, report and statement render it.
+"""Judgement as plain values. judge/merge.py makes the judgement. Output, report and statement render the judgement.
 
-Only the inputs decide content and order. Time of running, host, engine and duration are no part of it.
-All times are milliseconds UTC.
+Only the inputs decide content and order. A judgement does not have time of running, host, engine and duration. All
+times are milliseconds UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reconciler.audit.result.classes import VIOLATIONS
 from reconciler.audit.result.not_judged import UnjudgedTotals
 from reconciler.audit.result.times import time_text
 
-#: Place of a judgement: Spark, or the process that was asked.
+#: Kind of engine that judges: Spark, or the process that was asked.
 EngineKind = Literal["spark", "here"]
 #: Values in a finding's evidence (JSON scalars).
 EvidenceValue = str | int | bool | None
@@ -24,7 +24,7 @@ EvidenceValue = str | int | bool | None
 #: Name of the business id in a finding's evidence, if the outbox has one.
 BUSINESS_ID = "business_id"
 
-#: Names in `JudgedSubscription.latencies` -> meaning, in the order in which they are shown.
+#: Name in `JudgedSubscription.latencies` -> meaning. The order is the order on the page.
 LATENCIES: Mapping[str, str] = {
     "commit_to_announced": "from the outbox row to the first round that took the announcement",
     "announced_to_consumed": "from that round to the first round that took the consumption (same round: 0)",
@@ -36,7 +36,7 @@ LATENCIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """Times with start_ms <= time < end_ms."""
+    """Window of times with start_ms <= time < end_ms."""
 
     start_ms: int
     end_ms: int
@@ -57,7 +57,7 @@ class AuditedSubscription:
     producer_groups: tuple[str, ...]
     grace_period_seconds: float
     late_after_seconds: float
-    #: True: its inbox was given. Without inbox and effects nothing can be judged: AuditError("inputs").
+    #: True: the subscription's inbox was given. Without inbox and effects the audit raises AuditError("inputs").
     inbox: bool = True
     #: True: business effects were counted.
     effects: bool = False
@@ -67,9 +67,9 @@ class AuditedSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Distribution of milliseconds. Differences below 0 (clocks) count as 0.
+    """Distribution of milliseconds. A difference below 0, which differing clocks can make, counts as 0.
 
-    `smallest_ms` and `largest_ms` are exact. The others are at most 1/128 too large, and exact below 255 ms.
+    `smallest_ms` and `largest_ms` are exact. The percentiles are at most 1/128 too large, and are exact below 255 ms.
     """
 
     count: int
@@ -92,7 +92,7 @@ class HourlyVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UncheckedRule:
-    """Rule that could not be applied to a subscription, with the input that it lacks."""
+    """Rule that could not be applied to a subscription, with the reason."""
 
     topic: str
     group: str
@@ -105,13 +105,13 @@ class Finding:
     """One key of one subscription in a class that people look at."""
 
     class_name: str
-    #: The unique key as text.
+    #: Text of the unique key.
     key: str
     topic: str
     group: str
-    #: Rule that matched, as in the documented list.
+    #: Text of the rule that matched, as in the documented list.
     rule: str
-    #: Facts by name that made it match. Names of times end with _ms; digests are hexadecimal.
+    #: Facts by name that made the rule match. The name of a time ends with _ms. Digests are hexadecimal.
     evidence: Mapping[str, EvidenceValue]
 
 
@@ -133,20 +133,20 @@ class HistoryGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class KeyFile:
-    """Parquet file of a subscription's judged keys, as a task has written it."""
+    """Parquet file of a subscription's judged keys that a task has written."""
 
     #: Place of the subscription in the order of topic and group.
     place: int
-    #: Name in the folder of the run's attempts.
+    #: Name of the file in the folder of the run's attempts.
     name: str
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputFile:
-    """One file that was read, or evidence.json, or the newest manifest entry."""
+    """One input of the judgement: a file that was read, evidence.json, or the newest manifest entry."""
 
-    #: Path below the evidence folder. Files of the history have "history/" before their path below the history.
+    #: Path below the evidence folder. For a file of the history, the path is "history/" and the path below the history.
     path: str
     sha256: str
     #: -1: the file is no table.
@@ -155,34 +155,35 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputVersion:
-    """One input of a platform's audit, with the state of the table that was copied for it."""
+    """One input of a platform's audit, with the state of the table that was copied."""
 
     #: Name of the input: outbox GROUP, inbox TOPIC/GROUP, effects TOPIC/GROUP, or the ledger's table.
     input: str
-    #: Name in the session's catalogue. None: a DataFrame, or an export.
+    #: Name of the table in the session's catalogue. None: the input is a DataFrame or an export.
     table: str | None = None
-    #: Format by its name in the catalogue: iceberg, delta, parquet. None: it is not known.
+    #: Name of the format in the catalogue: iceberg, delta, parquet. None: the format is not known.
     format: str | None = None
-    #: Iceberg's snapshot id or Delta's version of the copied rows. None: there is none, or it is not known.
+    #: Iceberg's snapshot id or Delta's version of the copied rows. None: the format has no versions, or the version is
+    #: not known.
     version: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSubscription:
-    """Keys of one subscription's window, each in exactly one class."""
+    """Result of one subscription: the keys of the window by class. Each key is in exactly one class."""
 
     subscription: AuditedSubscription
-    #: Time up to which the history has every shard's rounds. None: no history was given, or a shard has no round.
+    #: Time until which the history has the rounds of every shard. None: no history was given, or a shard has no round.
     watermark_ms: int | None
-    #: Time by which ages are measured: the earlier one of the watermark and the collection.
+    #: Time from which ages are measured back: the watermark or the time of collection, whichever is earlier.
     as_of_ms: int
-    #: True: watermark and collection have both reached the window's end + late_after_seconds.
+    #: True: both watermark and collection have reached the window's end + late_after_seconds.
     closed: bool
     #: Number of keys of every class, in the order of the list.
     classes: Mapping[str, int]
-    #: By hour. Hours without keys are left out.
+    #: Keys by hour and class. Hours without keys are left out.
     volume: tuple[HourlyVolume, ...]
-    #: By name (LATENCIES). A latency without a pair of times is left out.
+    #: Latencies by name (LATENCIES). A latency without a pair of times is left out.
     latencies: Mapping[str, Percentiles]
 
     @property
@@ -209,26 +210,29 @@ class JudgedWindow:
     skew_bound_ms: int
     #: Sorted by topic and group.
     subscriptions: tuple[JudgedSubscription, ...]
-    #: Violations, QUARANTINED and EFFECT_LATE, sorted by topic, group and key; at most `findings_max`.
+    #: Findings of violations, QUARANTINED and EFFECT_LATE, sorted by topic, group and key. There are at most
+    #: `findings_max`.
     findings: tuple[Finding, ...]
-    #: Class -> number of findings beyond `findings_max`. The first ones in the order of the classes are kept.
+    #: Class -> number of findings that were dropped beyond `findings_max`. The first findings in the order of the
+    #: classes are kept.
     findings_omitted: Mapping[str, int]
-    #: Sorted by topic, group and the order of the list.
+    #: Unchecked rules, sorted by topic, group and the order of the list.
     not_checked: tuple[UncheckedRule, ...]
     gaps: tuple[HistoryGap, ...]
     #: Sentences for people, such as the number of doubled rows that counted once.
     notes: tuple[str, ...]
     #: Sorted by path.
     inputs: tuple[InputFile, ...]
-    #: Sorted by input. Empty: no table of a platform was copied.
+    #: Versions of a platform's tables, sorted by input. Empty: no table of a platform was copied.
     input_versions: tuple[InputVersion, ...] = ()
-    #: Table or stream ("outbox", "announced", ...) -> rows that were read, doubled ones included.
+    #: Table or stream ("outbox", "announced", ...) -> number of rows that were read. Doubled rows are included.
     rows: Mapping[str, int]
-    #: Topic -> messages of the window. A message counts once, however many of its groups were judged.
+    #: Topic -> number of messages of the window. A message counts once, even if several of its groups were judged.
     messages: Mapping[str, int] = field(default_factory=dict)
-    #: Rows of topics and groups outside of the audit. They change neither classes nor verdict.
+    #: Rows of topics and groups outside of the audit. Such rows change neither classes nor verdict.
     not_judged: UnjudgedTotals = field(default_factory=UnjudgedTotals)
-    #: What was verified of the history's manifest, as bytes (history/checkpoint.py). None: no history.
+    #: Bytes of the file that says which part of the history's manifest was verified (history/checkpoint.py). None: no
+    #: history.
     manifest: bytes | None = field(default=None, repr=False)
     #: Files of judged keys, if tables were asked for. Only this field differs from run to run.
     key_files: tuple[KeyFile, ...] = field(default=(), repr=False)
@@ -249,7 +253,7 @@ class JudgedWindow:
 
     @property
     def verdict(self) -> Literal["clean", "violations", "no answer"]:
-        """clean, violations or no answer."""
+        """Verdict: clean, violations or no answer."""
         if self.no_answer is not None:
             return "no answer"
         return "violations" if self.violations else "clean"

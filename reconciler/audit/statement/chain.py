@@ -1,4 +1,7 @@
-"""Verifies the chain of a subscription's statements: each follows the bytes of the one before, once, without a hole."""
+"""Verifies the chain of a subscription's statements. Each statement names the bytes of the statement before.
+
+No number is missing or doubled.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from reconciler.audit.statement.verification import VerifyReport
 
 
 def verify_chains(statements: Iterable[tuple[str, StatementFile]], report: VerifyReport) -> None:
-    """Adds faults of all subscriptions' chains to the report. `statements` come with their names for people."""
+    """Adds faults of all subscriptions' chains to the report.
+
+    `statements` are pairs of a statement and its name for people.
+    """
     chains: dict[tuple[str, str, str], list[tuple[str, StatementFile]]] = defaultdict(list)
     for name, statement in statements:
         chains[statement.subscription].append((name, statement))

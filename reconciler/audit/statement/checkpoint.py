@@ -1,4 +1,7 @@
-"""Reads the manifest as an older audit has verified it, if this auditor's own signature vouches for it."""
+"""Reads the manifest that an older audit has verified.
+
+The reading needs this auditor's own signature of the older audit.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ from reconciler.audit.statement.keys import PublicKey
 
 
 def believed_chain(previous: Path, key: PublicKey) -> HistoryChain | None:
-    """Reads what the audit of an older OUT has verified. None: its release kept no such file.
+    """Reads the chain that the audit of an older OUT has verified. None: the release of that audit kept no such file.
 
-    Raises AuditError("usage") if no statement of this key vouches for the file as it is now.
+    Raises AuditError("usage") if no statement of this key has the digest of the file's present bytes.
     """
     if not previous.is_dir():
         raise _unbelieved(previous, "it is no output of an audit")

@@ -1,7 +1,7 @@
-"""Folder from a stranger. Only files in it are read, within bounds.
+"""Reads a folder from a stranger. Only files in the folder are read, and only within bounds.
 
-Paths are opened folder by folder, without following a link. Only regular files are read, because a FIFO or device would
-keep a reader waiting. The folder itself is the one that the user named, wherever that leads.
+Paths are opened folder by folder, and no link is followed. Only regular files are read, because a FIFO or device would
+keep a reader waiting. The user names the folder itself, whose path may contain links.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import Any, Literal
 
 from reconciler.audit.errors import AuditError
 
-#: Largest file that is read.
+#: Largest size of a file that is read.
 FILE_BYTES_MAX = 64 * 1024**3
-#: Largest JSON document: a list of half a million inputs fits.
+#: Largest size of a JSON document. A list of half a million inputs fits.
 DOCUMENT_BYTES_MAX = 128 * 1024**2
-#: Levels of nesting in a JSON document; our own documents have a few.
+#: Largest number of levels in a JSON document. Documents of an audit have a few levels.
 DOCUMENT_LEVELS_MAX = 32
-#: Levels of folders that are read; our own end at six.
+#: Largest number of levels of folders that are read. Folders of an audit have at most six levels.
 FOLDER_LEVELS_MAX = 16
-#: Largest memory of a reader, because a few hundred bytes can unpack to terabytes.
+#: Largest memory of a reader. The limit is needed because a few hundred bytes can unpack to terabytes.
 MEMORY_BYTES_MAX = 4 * 1024**3
 #: Largest number of names in all folders together.
 ENTRIES_MAX = 2_000_000
@@ -41,7 +41,7 @@ WHAT = {"folder": "is a folder", "link": "is a symbolic link: not followed", "ot
 
 
 class Refused(OSError):
-    """Path that exists or is named, but is not read. The message says why."""
+    """Error for a path that exists or is named, but is not read. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class ConfinedFolder:
     """Folder below `root`. Every path is relative to it, with "/"."""
 
     root: Path
-    #: Path from `root` to the folder: "", or without "/" at its ends.
+    #: Path from `root` to the folder. It is "" for the root, and has no "/" at either end.
     inner: str = ""
 
     @property
@@ -58,11 +58,11 @@ class ConfinedFolder:
         return self.root / self.inner
 
     def below(self, path: str) -> ConfinedFolder:
-        """Makes a folder in this one. It need not exist."""
+        """Makes the object for a folder in this folder. The inner folder may be missing."""
         return ConfinedFolder(self.root, f"{self.inner}/{path}" if self.inner else path)
 
     def kind(self, path: str) -> Kind | None:
-        """Finds the kind of a path. None: it does not exist, or may not be read."""
+        """Finds the kind of a path. None: the path does not exist, or may not be read."""
         try:
             *folders, name = self._parts(path)
             with _opened_folder(self.root, folders) as folder:
@@ -71,7 +71,7 @@ class ConfinedFolder:
             return None
 
     def open(self, path: str) -> BufferedIOBase:
-        """Opens a file. Raises FileNotFoundError, Refused for a path that is not read, and OSError."""
+        """Opens a file. Raises Refused for a path that is not read. Raises OSError, such as FileNotFoundError."""
         *folders, name = self._parts(path)
         with _opened_folder(self.root, folders) as folder:
             found = _kind(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
@@ -86,12 +86,12 @@ class ConfinedFolder:
         return file
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        """Reads the whole file. Raises as `open` does, and Refused for more than `bytes_max` bytes."""
+        """Reads the whole file. Raises the errors of `open`. Raises Refused for more than `bytes_max` bytes."""
         with self.open(path) as file:
             return read_bounded(file, bytes_max)
 
     def entries(self, path: str = "") -> list[tuple[str, Kind]]:
-        """Lists names in a folder with their kinds, sorted. Empty: there is no such folder. Raises OSError."""
+        """Lists the sorted names in a folder, with the kind of each. Empty: there is no such folder. Raises OSError."""
         found: list[tuple[str, Kind]] = []
         whole = "/".join(part for part in (self.inner, path) if part)
         folders = _parts(whole) if whole else []
@@ -102,7 +102,7 @@ class ConfinedFolder:
         return sorted(found)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, Kind]]:
-        """Yields all entries below a path, except folders. Folders that are too deep are yielded themselves.
+        """Yields all entries below a path, except folders. If a folder is too deep, the folder itself is yielded.
 
         Raises OSError.
         """
@@ -136,7 +136,7 @@ def _parts(path: str) -> list[str]:
 
 
 def read_bounded(file: BufferedIOBase, bytes_max: int) -> bytes:
-    """Reads the whole of an open file. Raises Refused for more than `bytes_max` bytes."""
+    """Reads an open file to the end. Raises Refused for more than `bytes_max` bytes."""
     size = file.seek(0, os.SEEK_END)
     if size > bytes_max:
         raise Refused(f"holds {size:,} bytes, more than the {bytes_max:,} that are read at once")
@@ -146,7 +146,7 @@ def read_bounded(file: BufferedIOBase, bytes_max: int) -> bytes:
 
 @contextmanager
 def _opened_folder(root: Path, parts: list[str]) -> Iterator[int]:
-    """Opens the folder to which the parts lead. Raises Refused if one of them is no folder."""
+    """Opens the folder to which the parts lead. Raises Refused if a part is no folder."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:
@@ -171,7 +171,10 @@ def _kind(mode: int) -> Kind:
 
 @contextmanager
 def bounded_memory() -> Iterator[None]:
-    """Makes this process run out of memory before its machine does. Raises AuditError("inputs") if it does."""
+    """Limits the memory of this process, so that the machine does not run out of memory.
+
+    Raises AuditError("inputs") at the limit.
+    """
     before, hard = resource.getrlimit(resource.RLIMIT_DATA)
     bounds = [bound for bound in (before, hard, MEMORY_BYTES_MAX) if bound != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
@@ -185,7 +188,10 @@ def bounded_memory() -> Iterator[None]:
 
 
 def suspect_json(data: bytes) -> Any:
-    """Parses JSON. Raises ValueError for other text, and for what our documents never have: NaN, too deep nesting."""
+    """Parses JSON. Raises ValueError for any other text.
+
+    Also raises ValueError for NaN and too deep nesting, which no document of an audit has.
+    """
     try:
         document = json.loads(data, parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:

@@ -1,7 +1,8 @@
-"""Statements: per window and subscription the findings, inputs, outputs, and the statement before.
+"""Statements.
 
-A statement is canonical JSON; its `.sig` is the Ed25519 signature of its bytes. Statements of one subscription form a
-chain by `previous`. Before: output/writing.py, which has written the outputs. After: verify.py.
+A statement tells of one window and subscription: the findings, the inputs, the outputs, and the statement before. A
+statement is canonical JSON. The file `.sig` has the Ed25519 signature of the statement's bytes. Statements of one
+subscription form a chain by `previous`. output/writing.py writes the outputs before. verify.py verifies statements.
 Format: docs/reference/statement.md.
 """
 
@@ -26,7 +27,7 @@ STATEMENT_VERSION = 1
 #: Folder of the statements in OUT.
 FOLDER = "statement"
 INPUTS = f"{FOLDER}/inputs.json"
-#: All counters and times of ours are smaller, because JSON's readers have this bound.
+#: Upper bound of all counters and times, because readers of JSON have this bound.
 INTEGER_MAX = 2**53
 
 _NAME_MAX = 100
@@ -36,17 +37,17 @@ _MANIFEST = re.compile(r"history/manifest/.*\d{12}\.json")
 
 @dataclass(frozen=True, slots=True)
 class StatementFile:
-    """Statement that was read: its place, its bytes, and the fields in them."""
+    """Statement that was read: the place, the bytes, and the fields of the document."""
 
     path: Path
     data: bytes
     document: Mapping[str, Any]
-    #: Bytes of its .sig, at most one more than a signature has. None: it has no .sig.
+    #: Bytes of the file .sig, at most one byte more than a signature. None: the statement has no file .sig.
     signature: bytes | None
 
     @property
     def subscription(self) -> tuple[str, str, str]:
-        """Environment, topic and group, which name its chain."""
+        """Environment, topic and group, which name the statement's chain."""
         return (
             str(self.document.get("environment")),
             str(self.document.get("topic")),
@@ -55,12 +56,12 @@ class StatementFile:
 
     @property
     def sequence(self) -> int:
-        """Number in the chain, from 1. 0: the statement has none."""
+        """Number of the statement in the chain, from 1. 0: the statement has no number."""
         return _integer(self.document.get("sequence"))
 
     @property
     def start_ms(self) -> int:
-        """Beginning of the window. 0: the statement has none."""
+        """Beginning of the window. 0: the statement has no beginning."""
         window = self.document.get("window")
         return _integer(window.get("start_ms")) if isinstance(window, dict) else 0
 
@@ -70,7 +71,10 @@ def _integer(value: object) -> int:
 
 
 def statement_name(topic: str, group: str) -> str:
-    """Makes a file name without folder and suffix, unique per subscription, also for long names and names with "--"."""
+    """Makes a file name without folder and suffix.
+
+    Each subscription has its own file name, even with long names and names with "--".
+    """
     shown = "--".join(quote(name, safe="%", errors="surrogatepass")[:_NAME_MAX] for name in (topic, group))
     if all(_PLAIN.fullmatch(name) and "--" not in name and len(name) <= _NAME_MAX for name in (topic, group)):
         return shown
@@ -86,7 +90,10 @@ def statement_document(
     previous: StatementFile | None,
     signed_by: str | None,
 ) -> dict[str, Any]:
-    """Makes the statement of one subscription, from result.json and the list of outputs (path, bytes, sha256)."""
+    """Makes the statement of one subscription.
+
+    The inputs are result.json and the list of outputs (path, bytes, sha256).
+    """
     manifests = [file for file in result["inputs"] if _MANIFEST.fullmatch(file["path"])]
     evidence = [file["sha256"] for file in result["inputs"] if file["path"] == "evidence.json"]
     return {
@@ -97,7 +104,7 @@ def statement_document(
         "group": subscription["group"],
         "window": result["window"],
         "rules": result["rules"],
-        # Where it was judged. Absent in results of releases with one engine.
+        # Engine that has judged. The field is absent in results of releases with one engine.
         **({"engine": result["engine"]} if "engine" in result else {}),
         "verdict": result["verdict"],
         "no_answer": result["no_answer"],
@@ -108,13 +115,13 @@ def statement_document(
         "violations": subscription["violations"],
         "classes": subscription["classes"],
         "not_checked": subscription["not_checked"],
-        # Where half messages announce, the statement is about the window's halves and not about all commits.
+        # Where half messages announce, the statement is about the window's halves, and not about all commits.
         **({"of_halves": True} if subscription.get("of_halves") else {}),
-        # Counts of the whole audit. Absent in results that were written before they were counted.
+        # Counts of the whole audit. The field is absent in results of releases that did not count.
         **({"not_judged": result["not_judged"]} if "not_judged" in result else {}),
-        # Only where a platform's tables were copied. Absent in results that were written before it was recorded.
+        # This field exists only where a platform's tables were copied. Results of older releases lack the field.
         **({"input_versions": result["input_versions"]} if "input_versions" in result else {}),
-        # All subscriptions of the audit, so that the other statements show that one is missing.
+        # All subscriptions of the audit. If a statement is missing, the other statements show this.
         "subscriptions": [{"topic": one["topic"], "group": one["group"]} for one in result["subscriptions"]],
         "inputs": {
             "files": len(result["inputs"]),
@@ -140,11 +147,11 @@ def canonical_inputs(result: Mapping[str, Any]) -> bytes:
 def find_previous(
     named: Path | str | None, environment: str, topic: str, group: str, *, start_ms: int, key: PublicKey | None
 ) -> StatementFile | None:
-    """Finds the newest statement of this subscription in an older OUT, its statement folder, or one file.
+    """Finds the newest statement of this subscription. The place is an older OUT, its statement folder, or one file.
 
-    None: nothing is named, or the place has no statement of this subscription.
-    Raises AuditError("usage") for a place that cannot be read or has no statement, for a statement of a later window,
-    and, if this audit signs, for one that this key did not sign, because a chain on a forged link would vouch for it.
+    None: nothing is named, or the place has no statement of this subscription. Raises AuditError("usage") for a place
+    that has no statement, and for a statement of a later window. If this audit signs, also raises AuditError("usage")
+    for a statement that this key did not sign. Otherwise a chain could confirm a forged statement.
     """
     if named is None:
         return None
@@ -197,6 +204,6 @@ def _signature(folder: ConfinedFolder, name: str) -> bytes | None:
 
 
 def statement_names(folder: ConfinedFolder) -> list[str]:
-    """Lists the JSON files of OUT/statement, or of the folder itself, sorted."""
+    """Lists the sorted JSON files of OUT/statement, or of the folder itself."""
     inner = f"{FOLDER}/" if folder.kind(FOLDER) == "folder" else ""
     return [f"{inner}{name}" for name, _ in folder.entries(inner.rstrip("/")) if name.endswith(".json")]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields the path of every value in which two documents differ, with what it says and should say."""
+    """Yields the path of every value in which two documents differ, with a sentence about the difference."""
     have, want = dict(_leaves(written)), dict(_leaves(expected))
     for path in sorted(have.keys() | want.keys()):
         if path not in want:
@@ -20,7 +20,10 @@ def altered_fields(written: Mapping[str, Any], expected: Mapping[str, Any]) -> I
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields every value that holds no other, with its path (RFC 6901 without escapes), sorted by name."""
+    """Yields every value that contains no other value, with the value's path (RFC 6901 without escapes).
+
+    The paths are sorted by name.
+    """
     if isinstance(value, dict) and value:
         for name in sorted(value):
             yield from _leaves(value[name], f"{path}/{name}")

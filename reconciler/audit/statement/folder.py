@@ -1,4 +1,4 @@
-"""One audit's output while it is verified. Everything in it is suspect, so reading never fails."""
+"""One audit's output during a verification. Everything in the folder is suspect, so reading raises no error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from reconciler.audit.statement.confined import DOCUMENT_BYTES_MAX, ConfinedFolder, suspect_json
 from reconciler.audit.statement.document import FOLDER, StatementFile
 
-#: Words of a report about a file that exists and differs.
+#: Words of a report about a file that exists and differs from the signed digest.
 ALTERED = "altered: its SHA-256 is not the signed one"
 
 
@@ -19,7 +19,7 @@ class VerifiedFolder:
     """One OUT, or a folder with statements alone."""
 
     place: ConfinedFolder
-    #: Beginning of its files' names, relative to the folder that the user named: "", or ends with "/".
+    #: Beginning of the files' names, relative to the folder that the user named. It is "" or ends with "/".
     shown: str
     statements: list[StatementFile] = field(default_factory=list)
     #: Statements whose signature holds.
@@ -30,11 +30,11 @@ class VerifiedFolder:
     _described: dict[str, tuple[int, str] | None] = field(default_factory=dict)
 
     def name(self, relative: str) -> str:
-        """Names a file of the folder for people."""
+        """Returns the name of a file of the folder for people."""
         return f"{self.shown}{relative}"
 
     def name_of(self, statement: StatementFile) -> str:
-        """Names a statement of the folder for people."""
+        """Returns the name of a statement of the folder for people."""
         return self.name(statement.path.relative_to(self.place.path).as_posix())
 
     @property
@@ -43,7 +43,7 @@ class VerifiedFolder:
         return self.place.kind(FOLDER) == "folder"
 
     def described(self, relative: object) -> tuple[int, str] | None:
-        """Returns bytes and SHA-256 of a file, read once. None: it is missing or not read."""
+        """Returns size and SHA-256 of a file. The file is read once. None: the file is missing or not read."""
         if not isinstance(relative, str):
             return None
         if relative not in self._described:
@@ -59,7 +59,7 @@ class VerifiedFolder:
             return None
 
     def why_it_differs(self, relative: str) -> str:
-        """Says why a file is not as it was signed."""
+        """Says why a file differs from the signed digest."""
         try:
             self.place.open(relative).close()
         except FileNotFoundError:
@@ -69,14 +69,14 @@ class VerifiedFolder:
         return ALTERED
 
     def read(self, relative: str) -> bytes | None:
-        """Reads a document of the folder. None: it is missing or not read."""
+        """Reads a document of the folder. None: the document is missing or not read."""
         try:
             return self.place.read(relative, DOCUMENT_BYTES_MAX)
         except OSError:
             return None
 
     def load_result(self) -> None:
-        """Reads result.json, if it is a JSON object."""
+        """Reads result.json, if the file is a JSON object."""
         try:
             found = suspect_json(self.read("result.json") or b"")
         except ValueError:
@@ -85,7 +85,7 @@ class VerifiedFolder:
 
 
 def outputs_of(statement: StatementFile) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yields path, and bytes and SHA-256, of every output that a statement lists."""
+    """Yields path, size and SHA-256 of every output that a statement lists."""
     outputs = statement.document.get("outputs")
     for one in outputs if isinstance(outputs, list) else []:
         if isinstance(one, dict) and isinstance(one.get("path"), str):

@@ -1,4 +1,4 @@
-"""Reads again the files that a judgement names: the evidence folder and its history, wherever they are now."""
+"""Reads again the files that a judgement names. The evidence folder and the history may have moved."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from reconciler.audit.statement.confined import (
     suspect_json,
 )
 
-#: Beginning of the paths of history files, wherever the history is.
+#: Beginning of the paths of history files in a list of inputs.
 HISTORY_PREFIX = "history/"
 
 
 class Place(Protocol):
-    """Folder. Paths in it are relative, with "/"."""
+    """Folder that can be read. Paths in the folder are relative, with "/"."""
 
     def open(self, path: str) -> BufferedIOBase:
         """Opens a file. Raises OSError."""
@@ -37,18 +37,18 @@ class Place(Protocol):
         """Yields everything below a path, except folders. Raises OSError."""
 
     def below(self, path: str) -> Place:
-        """Makes a folder in this one. It need not exist."""
+        """Makes the object for a folder in this folder. The inner folder may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedFolder:
-    """Folder or URL that the user named, as the file system there reads it."""
+    """Folder or URL that the user named. Arrow's file system reads the files."""
 
     filesystem: Any
     root: str
 
     def below(self, path: str) -> NamedFolder:
-        """Makes a folder in this one. It need not exist."""
+        """Makes the object for a folder in this folder. The inner folder may be missing."""
         return NamedFolder(self.filesystem, f"{self.root}/{path}")
 
     def open(self, path: str) -> BufferedIOBase:
@@ -69,7 +69,7 @@ class InputFolder:
     """Evidence folder and its history."""
 
     evidence: Place
-    #: None: the history is elsewhere, and no option names it.
+    #: Folder of the history. None: the history is elsewhere, and no option names the history.
     history: Place | None
     #: Place of the history that evidence.json names.
     history_said: str
@@ -87,7 +87,7 @@ class InputFolder:
         return self.history.open(path.removeprefix(HISTORY_PREFIX))
 
     def read(self, path: str, bytes_max: int) -> bytes:
-        """Reads the file's bytes. Raises OSError, and Refused for more than `bytes_max` bytes."""
+        """Reads the file's bytes. Raises OSError. Raises Refused for more than `bytes_max` bytes."""
         with self.open(path) as file:
             return read_bounded(file, bytes_max)
 
@@ -98,10 +98,11 @@ class InputFolder:
 
 
 def suspect_inputs(evidence: ConfinedFolder | str, history: str | None = None) -> InputFolder:
-    """Opens evidence from a stranger: the folders that the user named, and no place that the evidence itself names.
+    """Opens evidence from a stranger.
 
-    A local folder is read by confined.py alone; a URL is read only because the user gave it. A history outside of the
-    evidence is read only at `history`. Raises AuditError("inputs") for a folder that does not exist or cannot be read.
+    Only folders that the user named are opened, and no place that the evidence names. Only confined.py reads a local
+    folder. A URL is read only because the user gave the URL. A history outside of the evidence is read only at
+    `history`. Raises AuditError("inputs") for a folder that does not exist or cannot be read.
     """
     with _refused_input(str(evidence.path) if isinstance(evidence, ConfinedFolder) else evidence):
         folder = _suspect(evidence) if isinstance(evidence, str) else evidence
@@ -138,7 +139,10 @@ def _named(place: str) -> NamedFolder:
 
 
 def _named_history(evidence: Place) -> str:
-    """Reads the place of the history in evidence.json, else the usual one. A digest shows an altered evidence.json."""
+    """Reads the place of the history from evidence.json. Without a place there, returns the usual place.
+
+    A digest shows an altered evidence.json.
+    """
     try:
         with evidence.open("evidence.json") as file:
             document = suspect_json(read_bounded(file, DOCUMENT_BYTES_MAX))

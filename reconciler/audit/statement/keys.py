@@ -1,7 +1,7 @@
-"""Ed25519 keys of statements: makes them, reads them with distrust, and names them by a fingerprint.
+"""Ed25519 keys of statements. This module makes keys, reads keys with distrust, and names keys by a fingerprint.
 
-Private: PEM, PKCS8, no passphrase. Public: PEM, SubjectPublicKeyInfo. The fingerprint is the SHA-256 of the public
-key's DER form, as ``openssl pkey -pubin -in FILE -outform DER | sha256sum`` prints it.
+A private key is PEM, PKCS8, without a passphrase. A public key is PEM, SubjectPublicKeyInfo. The fingerprint is the
+SHA-256 of the public key's DER form, as ``openssl pkey -pubin -in FILE -outform DER | sha256sum`` prints it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from cryptography.hazmat.primitives.serialization import (
 from reconciler.audit.errors import AuditError, unwritable
 
 SIGNATURE_BYTES = 64
-#: Bytes that are read of a file. No key is larger, and a wrong file is not read whole.
+#: Largest number of bytes that are read of a file. No key is larger, and a wrong file is not read whole.
 _PEM_BYTES_MAX = 65_536
-#: Forbidden permissions: the group may read (a mounted secret is often 0440), and only the owner may write.
+#: Permissions that a key file must not have. The group may read the file (a mounted secret is often 0440). Only the
+#: owner may write.
 _TOO_OPEN = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 
 
@@ -49,7 +50,7 @@ class PublicKey:
         return self.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
     def has_signed(self, data: bytes, signature: bytes) -> bool:
-        """True if the signature is this key's over exactly these bytes."""
+        """True if this key has signed exactly these bytes with the signature."""
         try:
             self.key.verify(signature, data)
         except InvalidSignature:
@@ -65,7 +66,7 @@ class SigningKey:
 
     @property
     def public(self) -> PublicKey:
-        """Key by which others verify."""
+        """Public key, by which others verify signatures."""
         return PublicKey(self.key.public_key())
 
     def sign(self, data: bytes) -> bytes:
@@ -74,11 +75,14 @@ class SigningKey:
 
 
 def read_signing_key(path: Path | str) -> SigningKey:
-    """Reads a private key. Raises AuditError("usage") for another file, or one that others could read or replace."""
+    """Reads a private key.
+
+    Raises AuditError("usage") for a file that is no private key, and for a file that others could read or replace.
+    """
     file = Path(path)
     try:
         with file.open("rb") as opened:
-            # fstat of the opened file, because its name may lead to another file a moment later.
+            # fstat asks the opened file, because the file's name may lead to another file a moment later.
             mode = os.fstat(opened.fileno()).st_mode
             data = opened.read(_PEM_BYTES_MAX)
     except OSError as error:
@@ -98,7 +102,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
 
 
 def read_public_key(path: Path | str) -> PublicKey:
-    """Reads a public key. Raises AuditError("usage") for another file."""
+    """Reads a public key. Raises AuditError("usage") for a file that is no public key."""
     try:
         with Path(path).open("rb") as opened:
             data = opened.read(_PEM_BYTES_MAX)
@@ -118,7 +122,7 @@ def read_public_key(path: Path | str) -> PublicKey:
 def make_keys(private: Path | str) -> tuple[Path, Path, str]:
     """Writes a new key pair: FILE (mode 0600) and FILE.pub. Returns both paths and the fingerprint.
 
-    Raises AuditError("usage") if one of them exists, because a key is never overwritten.
+    Raises AuditError("usage") if one of the files exists, because a key is never overwritten.
     """
     key = SigningKey(Ed25519PrivateKey.generate())
     pem = key.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

@@ -1,6 +1,6 @@
-"""Files of the history that the reconciler has compacted or retired since an audit. They are missing on purpose.
+"""Files of the history that the reconciler has compacted or retired since an audit. Such files are missing on purpose.
 
-That is believed only of manifest entries that follow, link by link, the entry that the statement names.
+Only some manifest entries are believed: they must follow, link by link, the entry that the statement names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _ENTRY = re.compile(rf"({HISTORY_PREFIX}manifest/environment=[^/]*)/(\d{{12}})\.
 
 
 def retired_files(listed: Sequence[Mapping[str, Any]], inputs: InputFolder) -> dict[str, str]:
-    """Maps a missing history file to the reason for its absence. Never raises: an unreadable entry explains nothing."""
+    """Maps a missing history file to the reason for its absence. Raises no error.
+
+    An entry that cannot be read explains no absence.
+    """
     gone: dict[str, str] = {}
     heads = [(found, one) for one in listed if (found := _ENTRY.fullmatch(str(one.get("path"))))]
     for found, head in heads:

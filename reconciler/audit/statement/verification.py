@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from reconciler.contract.visible_text import visible
 
-#: Differences, or remarks, that are listed. More of them are counted.
+#: Largest number of differences, and of remarks, that are listed. Further ones are only counted.
 NAMED_MAX = 1_000
-#: Characters of one text, because a name in a suspect file may be a million characters long.
+#: Largest number of characters of one text. A name in a suspect file may be a million characters long.
 TEXT_MAX = 4_000
 
 
@@ -22,11 +22,11 @@ def shown_text(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Difference:
-    """One value that is not as it was signed."""
+    """One value that differs from the signed value."""
 
     #: Path below the verified folder. Paths of inputs contain "evidence:".
     file: str
-    #: Row, value or line, as people find it. "": the file as a whole.
+    #: Row, value or line of the file, for people. "": the file as a whole.
     row: str
     message: str
 
@@ -36,7 +36,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStatement:
-    """Statement that was verified, with the values that it has."""
+    """Statement that was verified, with values from the statement."""
 
     file: str
     environment: str
@@ -54,34 +54,34 @@ class VerifiedStatement:
     violations: int
     #: Number of keys by class. Unknown classes are left out.
     classes: dict[str, int]
-    #: Fingerprint that the statement names. None: it says that it is unsigned.
+    #: Fingerprint that the statement names. None: the statement says that no key has signed.
     signed_by: str | None
     #: True: the given key has signed these bytes.
     signature_holds: bool
-    #: SHA-256 of report.html that the statement names. None: it names none.
+    #: SHA-256 of report.html that the statement names. None: the statement does not list report.html.
     report_sha256: str | None
 
 
 @dataclass(slots=True)
 class VerifyReport:
-    """Everything that a verification found; it continues after the first difference.
+    """Everything that a verification found. A verification continues after the first difference.
 
-    Texts come from suspect files, so what a terminal would obey is shown as its number.
+    Texts come from suspect files, so a control character is shown as its number.
     """
 
     statements: list[VerifiedStatement] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     #: Number of differences beyond NAMED_MAX.
     more_differences: int = 0
-    #: Parts that were not looked at, or cannot be known. They are no reason to doubt the rest.
+    #: Parts that were not verified or cannot be verified. Such parts give no reason to doubt the rest.
     not_checked: list[str] = field(default_factory=list)
     #: Reasons for no answer.
     unanswered: list[str] = field(default_factory=list)
-    #: Files whose SHA-256 was computed and found equal.
+    #: Number of files whose SHA-256 was computed and found equal.
     files_equal: int = 0
 
     def differ(self, file: str, message: str, row: str = "") -> None:
-        """Keeps a difference once, up to NAMED_MAX; further ones are counted."""
+        """Adds a difference unless it is listed already. Beyond NAMED_MAX, differences are only counted."""
         found = Difference(shown_text(file), shown_text(row), shown_text(message))
         if found in self.differences:
             return
@@ -91,14 +91,14 @@ class VerifyReport:
             self.more_differences += 1
 
     def skip(self, lines: Iterable[str]) -> None:
-        """Keeps remarks once, up to NAMED_MAX."""
+        """Adds remarks that are not listed yet, up to NAMED_MAX."""
         for line in lines:
             shown = shown_text(line)
             if shown not in self.not_checked and len(self.not_checked) < NAMED_MAX:
                 self.not_checked.append(shown)
 
     def unanswer(self, line: str) -> None:
-        """Keeps a reason for no answer."""
+        """Adds a reason for no answer."""
         self.unanswered.append(shown_text(line))
 
     @property
@@ -110,7 +110,7 @@ class VerifyReport:
 
     @property
     def exit_code(self) -> int:
-        """0 verified, 1 differences, 2 no answer."""
+        """Exit code: 0 verified, 1 differences, 2 no answer."""
         return {"verified": 0, "differences": 1, "no answer": 2}[self.verdict]
 
     def as_dict(self) -> dict[str, Any]:

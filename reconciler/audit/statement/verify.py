@@ -1,7 +1,7 @@
-"""Verifies statements with only their folder and a public key: signatures, chains, digests.
+"""Verifies signatures, chains and digests of statements. Only the folder and a public key are needed.
 
-Everything in the folder is suspect. Only confined.py reads it, and no address in it is followed. After a difference the
-rest is still verified.
+Everything in the folder is suspect. Only confined.py reads the folder, and no address in a file is followed. After a
+difference the rest is still verified.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ def verify_statements(
     evidence: Path | str | None = None,
     history: str | None = None,
 ) -> VerifyReport:
-    """Verifies an audit's OUT, or a folder of several and how they follow one another.
+    """Verifies an audit's OUT, or a folder of several outputs.
 
-    `evidence`: the folder that was judged. None: the one in each output, if any; else the report says that inputs are
-    not verified.
-    `history`: its place. None: only a history inside of the evidence is verified.
-    Raises AuditError: "usage" for a key or folder that cannot be read, or a folder without a statement; "inputs".
+    For several outputs, also verifies how their statements follow one another.
+
+    `evidence`: the folder that was judged. None: the evidence in each output is verified. If an output has no evidence,
+    the report says that inputs are not verified.
+    `history`: place of the history. None: only a history inside of the evidence is verified. Raises AuditError("usage")
+    for a key or folder that cannot be read, and for a folder without a statement. Raises AuditError("inputs") for
+    evidence that cannot be read.
     """
     key = public_key if isinstance(public_key, PublicKey) else read_public_key(public_key)
     if not Path(folder).is_dir():
@@ -138,12 +141,15 @@ def _seen(name: str, statement: StatementFile, *, holds: bool) -> VerifiedStatem
 
 
 def _count(value: object) -> int:
-    """Reads a counter. -1: it is no integer that JSON's readers hold."""
+    """Reads a counter. -1: the value is no integer in the range of JSON's readers."""
     return value if isinstance(value, int) and abs(value) < INTEGER_MAX else -1
 
 
 def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: PublicKey, report: VerifyReport) -> None:
-    """Reports why a signature does not hold: unsigned, removed, another key, or altered, and then in which fields."""
+    """Reports why a signature does not hold: unsigned, removed, another key, or altered.
+
+    For an altered statement, also reports the altered fields.
+    """
     name = folder.name_of(statement)
     signed_by = statement.document.get("signed_by")
     outputs = statement.document.get("outputs")
@@ -170,7 +176,10 @@ def _explain_signature(folder: VerifiedFolder, statement: StatementFile, key: Pu
 
 
 def _altered_fields(folder: VerifiedFolder, statement: StatementFile, outputs: Any) -> Iterator[tuple[str, str]]:
-    """Yields the fields in which the statement differs from the outputs beside it. The chain judges links."""
+    """Yields the fields in which the statement differs from the outputs beside it.
+
+    chain.py verifies the links between statements.
+    """
     mine = _subscription_of(folder.result, statement)
     if folder.result is None or mine is None:
         return
@@ -183,7 +192,7 @@ def _altered_fields(folder: VerifiedFolder, statement: StatementFile, outputs: A
             signed_by=None,
         )
     except (KeyError, TypeError, AttributeError, ValueError):
-        return  # result.json was altered, too: its own difference says so
+        return  # the report has a difference of result.json already
     for name in ("sequence", "previous", "signed_by"):
         expected[name] = statement.document.get(name)
     yield from altered_fields(statement.document, expected)
@@ -204,7 +213,7 @@ def _subscription_of(result: Mapping[str, Any] | None, statement: StatementFile)
 
 
 def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """Checks that each subscription of the audit has one statement, under its own name."""
+    """Checks that each subscription of the audit has one statement with the right file name."""
     asked: set[tuple[str, str]] = set()
     for document in [folder.result or {}, *(statement.document for statement in folder.signed)]:
         listed = document.get("subscriptions")
@@ -220,14 +229,17 @@ def _verify_completeness(folder: VerifiedFolder, report: VerifyReport) -> None:
                 folder.name_of(statement), f"it is the statement of {topic}/{group}, under the name of another"
             )
     if folder.result is None and not folder.has_statements:
-        return  # a folder of statements alone
+        return  # the folder has statements only
     for topic, group in sorted(asked - seen):
         missing = f"{FOLDER}/{statement_name(topic, group)}.json"
         report.differ(folder.name(missing), f"the statement of {topic}/{group} is missing")
 
 
 def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
-    """Compares digests of the files beside the statements, by signed statements, or by all if none is signed."""
+    """Compares digests of the files beside the statements. Signed statements give the digests.
+
+    If no statement is signed, all statements give the digests.
+    """
     if not folder.has_statements:
         report.skip(f"{folder.name_of(s)}: its outputs are not in this folder" for s in folder.statements)
         return
@@ -245,7 +257,7 @@ def _verify_outputs(folder: VerifiedFolder, report: VerifyReport) -> None:
     report.files_equal += len(covered - different)
     for relative, kind in sorted(folder.place.walk()):
         is_statement = relative.startswith(f"{FOLDER}/") and relative.endswith((".json", ".sig"))
-        is_evidence = relative.startswith("evidence/")  # verify_inputs.py
+        is_evidence = relative.startswith("evidence/")  # verify_inputs.py verifies evidence
         if relative not in covered and not is_statement and not is_evidence:
             what = "no statement speaks of this file" if kind == "file" else WHAT[kind]
             report.skip([f"{folder.name(relative)}: {what}"])
@@ -260,7 +272,10 @@ def _name_altered_counts(folder: VerifiedFolder, report: VerifyReport) -> None:
 
 
 def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyReport) -> bool:
-    """True if the statement belongs to this folder. False: it is of another window and was put here."""
+    """True if the statement belongs to this folder.
+
+    False: the statement is of another window and was put into this folder.
+    """
     said, mine = statement.document.get("window"), (folder.result or {}).get("window")
     if folder.result is None or said == mine or not isinstance(said, dict):
         return True
@@ -274,5 +289,5 @@ def _belongs(folder: VerifiedFolder, statement: StatementFile, report: VerifyRep
             f"{shown.get('start')} to {shown.get('end')}: one of them was altered or replaced",
             "/window",
         )
-    # If all signed statements agree, result.json was altered, and its digest will show it.
+    # If all signed statements agree, result.json was altered. The digest of result.json will show this.
     return not is_foreign

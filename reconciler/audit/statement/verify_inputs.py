@@ -1,4 +1,7 @@
-"""Verifies that the evidence is still what was judged: files by their SHA-256, the manifest by the audit's rules."""
+"""Verifies that the evidence is unchanged since the judgement.
+
+Files are verified by SHA-256, the manifest by the audit's rules.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _Listed = Sequence[Mapping[str, Any]]
 def verify_inputs(
     folders: Sequence[VerifiedFolder], report: VerifyReport, *, evidence: str | None, history: str | None
 ) -> None:
-    """Adds what has changed in the inputs: in `evidence`, else in the evidence of each output."""
+    """Adds the changes of the inputs to the report. The inputs are in `evidence`, or in the evidence of each output."""
     chains = _Chains(report)
     if evidence is not None:
         for folder, listed, inputs in _given(folders, suspect_inputs(evidence, history), report):
@@ -67,9 +70,9 @@ def _given(
 
 
 def _listed(folder: VerifiedFolder) -> _Listed | None:
-    """Reads inputs.json, if a statement that belongs to the folder vouches for its bytes.
+    """Reads inputs.json, if a statement that belongs to the folder has the digest of its bytes.
 
-    None: no statement does, or the list names a file twice, which would be read twice; ours never do.
+    None: no statement has the digest, or the list names a file twice. An audit never lists a file twice.
     """
     data = folder.read(INPUTS)
     for statement in folder.belonging:
@@ -135,14 +138,14 @@ def _tables_of(inputs: InputFolder) -> set[str]:
 
 
 class _Chains:
-    """Manifests of the histories that audits have read. Each is verified once."""
+    """Manifests of the histories that audits have read. Each manifest is verified once."""
 
     def __init__(self, report: VerifyReport) -> None:
         self._report = report
         self._seen: list[tuple[Place, str]] = []
 
     def verify(self, folder: VerifiedFolder, listed: _Listed, inputs: InputFolder) -> None:
-        """Adds what the audit would refuse: an entry that is missing, doubled, swapped or altered."""
+        """Adds the faults that an audit would refuse: an entry that is missing, doubled, swapped or altered."""
         shown = f"{folder.shown}evidence:history"
         heads = [found for one in listed if (found := _HEAD.fullmatch(str(one.get("path"))))]
         if inputs.history is None:

@@ -18,10 +18,12 @@ def statement_files(
     key: SigningKey | None,
     previous: Path | str | None,
 ) -> Iterator[tuple[str, bytes]]:
-    """Yields name in OUT and bytes of each statement and of its signature. `key` None: there are no signatures.
+    """Yields the name in OUT and the bytes of each statement, and of each signature.
 
-    `outputs`: path, bytes and SHA-256 of every other file of OUT, sorted by path. Raises AuditError("usage") for a
-    `previous` that cannot be followed.
+    With `key` None, there are no signatures.
+
+    `outputs` has path, size and SHA-256 of every other file of OUT, sorted by path. Raises AuditError("usage") if the
+    statements cannot follow `previous`.
     """
     public = None if key is None else key.public
     for subscription in result["subscriptions"]:
