@@ -62,7 +62,7 @@ class _Opened:
 
 
 class HandlersLoop:
-    """The loop of one handler, and the tasks that run the handler's calls in it. Thread-safe.
+    """The loop of one handler, and the tasks that run the handler's calls in this loop. Thread-safe.
 
     The object belongs to the loop in which it was opened, and refuses another loop or a forked process.
     """
@@ -391,7 +391,7 @@ async def _connected(database: Any) -> AsyncIterator[Any]:
 
 
 async def _close(connection: Any) -> None:
-    with suppress(Exception):  # the first error is the one to show
+    with suppress(Exception):  # the first error is shown
         await connection.close()
 
 

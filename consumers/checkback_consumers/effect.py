@@ -23,7 +23,8 @@ from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
-#: Runs the business writes on the connection; raises to roll back. For a coroutine handler, it returns the coroutine.
+#: A function that runs the business writes on the connection, and raises to roll back. If the handler is a coroutine,
+#: the function returns the coroutine.
 Effect = Callable[[Any], object]
 
 #: The process has only one such object, because a service with several databases makes a new inbox for each message.

@@ -234,8 +234,8 @@ class TransactionalHandler:
 
     def listener(self, messages: Sequence[ConsumedMessage]) -> ConsumeStatus | FailedAt:
         """Handles a batch, as the listener of a push consumer. The call stops at the first message that fails and
-        returns the position of this message. Messages before this position are acknowledged. Messages after it run
-        without the failed message; in orderly consumption they run later."""
+        returns the position of this message. Messages before this position are acknowledged. Messages after this
+        position run without the failed message. In orderly consumption, they run later."""
         if self._batches is not None and len(messages) > 1 and self._apply_batch(self._batches, messages):
             return ConsumeStatus.CONSUME_SUCCESS
         for position, message in enumerate(messages):

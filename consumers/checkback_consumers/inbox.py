@@ -1,8 +1,8 @@
 """The inbox: one row per group and unique key, written first in the transaction of the effect.
 
 The row lets an effect happen only once, under any redelivery, repair or loss of Redis. The row is also the only
-evidence that the effect happened. Two writers of one key meet at the primary key: the second one waits for the first
-one's commit.
+evidence that the effect happened. Two writers of one key meet at the primary key, where the second writer waits for the
+commit of the first writer.
 
 A row is written *incomplete* and completed after its handler has returned. On PostgreSQL, the statement that writes the
 next row of a batch also completes the row. Elsewhere, and for the last row, a statement of its own completes the row.

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 BATCH_KEYS = 200
 BATCH_SECONDS = 0.02
 WAIT_SECONDS = 0.05
-#: The longest wait for a connection or an answer of Redis; the Redis client repeats nothing.
+#: The longest wait for a connection or an answer of Redis. The Redis client repeats nothing.
 REDIS_TIMEOUT_SECONDS = 0.05
 #: The most keys that wait in memory (about 10 MiB), including the keys that are tried again. Further keys are dropped
 #: and counted.

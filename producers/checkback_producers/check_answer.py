@@ -44,8 +44,8 @@ def decide(outbox: Outbox, half: CheckedHalf, *, is_final: bool) -> CheckAnswer:
     mark, a tombstone leads to ROLLBACK. A missing row leads to UNKNOWN. But if `is_final`, a missing row is replaced by
     a tombstone, and the answer is ROLLBACK.
 
-    The answer is UNKNOWN in every other case: a database is away, a lock is on the key because the local transaction is
-    still open, the row is damaged, or the half's fields do not fit into a tombstone.
+    Every other case leads to UNKNOWN. The database is away, the row is damaged, or the half's fields do not fit into a
+    tombstone. Or the local transaction is still open and holds a lock on the key.
     """
     try:
         fact = outbox.find(half.unique_key)
@@ -105,7 +105,7 @@ class CheckAnswerer:
         return decide(self._outbox, half, is_final=is_old or half.check_times >= self._check_maximum)
 
     def answer(self, half: CheckedHalf) -> Outcome:
-        """Returns only the answer, and logs it; for transports."""
+        """Returns only the answer, for transports, and logs the decision."""
         return _logged(half, self.decide(half))
 
 
@@ -149,7 +149,7 @@ class StandIn:
         return rolled_back or CheckAnswer(outcome=Outcome.UNKNOWN, reason="no database has a row that decides")
 
     def answer(self, half: CheckedHalf) -> Outcome:
-        """Returns only the answer, and logs it; for transports."""
+        """Returns only the answer, for transports, and logs the decision."""
         return _logged(half, self.decide(half))
 
 

@@ -149,7 +149,7 @@ def open_native_producer(
     warm_up_topic: str = PROBE_TOPIC,
     clock: Clock | None = None,
 ) -> NativeProducer:
-    """Makes a producer over rocketmq-client-python; start it once, or use it as a context manager.
+    """Makes a producer over rocketmq-client-python. Start the producer once, or use it as a context manager.
 
     `instance` is a remoting client that sends the announcements instead of the library. This client knows the queue,
     tries other brokers, and sees whether the group is registered. The caller closes it. `warm_up_topic` gets one

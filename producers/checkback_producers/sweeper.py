@@ -96,7 +96,7 @@ class _Walk:
     """The position of a walk over the NEW rows of one source. The next sweep continues the walk. After the newest row,
     the walk begins again."""
 
-    #: The last row that was read; None: the walk begins at the oldest row.
+    #: The last row that was read. None: the walk begins at the oldest row.
     after: OutboxFact | None = None
     #: Rows that the walk has passed since it began.
     left: int = 0

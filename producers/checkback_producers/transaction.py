@@ -45,7 +45,7 @@ Completion = Literal["end", "check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionParts:
-    """What all blocks of one producer share."""
+    """The parts that all blocks of one producer share."""
 
     producer_group: str
     halves: HalfSender
@@ -62,7 +62,7 @@ class TransactionParts:
 
 def is_interruption(error: BaseException | None) -> bool:
     """Returns True if an error ended the block that may strike anywhere: CancelledError, KeyboardInterrupt,
-    GeneratorExit or SystemExit. An error that one of these caused counts, too, such as the TimeoutError of
+    GeneratorExit or SystemExit. An error that was caused by such an error counts, too, for example the TimeoutError of
     asyncio.timeout."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

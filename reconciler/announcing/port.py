@@ -152,8 +152,8 @@ def log_event(event: AnnouncementEvent) -> None:
 
 
 class AnnouncementLog:
-    """Writes events to the log. When a broker is away, and when the broker is back, it writes one line, however many
-    queues the broker has. Thread-safe."""
+    """Writes events to the log. A broker that is away has one line, and a broker that is back has one line, however
+    many queues the broker has. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""Noted halves in memory; see memory.py."""
+"""Noted halves, as a part of the ledger in memory (memory.py)."""
 
 from __future__ import annotations
 

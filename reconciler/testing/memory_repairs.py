@@ -1,4 +1,4 @@
-"""Verdicts, repairs and hand-overs in memory; see memory.py."""
+"""Verdicts, repairs and hand-overs, as a part of the ledger in memory (memory.py)."""
 
 from __future__ import annotations
 

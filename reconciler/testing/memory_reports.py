@@ -1,4 +1,4 @@
-"""LedgerReports in memory; see memory.py."""
+"""LedgerReports, as a part of the ledger in memory (memory.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds, floors, outages, holds and refused announcements in memory; see memory.py."""
+"""Rounds, floors, outages, holds and refused announcements, as a part of the ledger in memory (memory.py)."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class MemoryOutages:
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
         """Opens an outage unless one is open."""
-        del noticed_by  # a column for people; the port's value does not carry it
+        del noticed_by  # a column for people, which the port's value lacks
         with self._rows.lock:
             current = self.current(environment)
             if current is not None:

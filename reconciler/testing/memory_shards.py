@@ -163,7 +163,7 @@ class MemoryShards:
         record: QueueRecord | None = None,
         trail: Sequence[QueueRecord] | None = None,
     ) -> Admission:
-        """Compares the offset, adds the keys and moves the offset. All this is one step."""
+        """Compares the offset, adds the keys and moves the offset, all in one step."""
         with self._lock:
             memory, name = self._memory(shard), offsets_field(queue.broker, queue.queue_id)
             stored = memory.offsets.get(name)
