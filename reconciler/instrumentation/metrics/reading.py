@@ -27,7 +27,7 @@ STALE_SECONDS = 60.0
 
 
 class LatestReading(Generic[T]):
-    """Newest answer of a reader. Shared by threads. A thread reads only when a page asks."""
+    """Newest answer of a reader. Threads share this object. A thread reads only when a page asks."""
 
     def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
         """`read` is called at most once per interval, and once more after outdate(). Its errors count as no answer."""

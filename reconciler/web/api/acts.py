@@ -1,4 +1,4 @@
-"""POST /api/v1/...: acts of programs, each under an idempotency key from the program."""
+"""POST /api/v1/...: acts of programs. Each request has an idempotency key that the program chooses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEY = Parameter(
     where="header",
     is_required=True,
 )
-#: Place of a path -> schema of its values.
+#: Name of a place in a path -> schema of the values of this place.
 _PLACES: Mapping[str, Schema] = {
     "topic": {"type": "string", "pattern": "^[%|a-zA-Z0-9_-]{1,127}$"},
     "job_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
@@ -63,7 +63,7 @@ def description_of(act: WebAct[Any]) -> Description:
 
 
 def _plain(schema: Any) -> Any:
-    """Returns pydantic's schema without titles that repeat names, and with `null` as one of the types."""
+    """Returns pydantic's schema without titles that repeat names. `null` becomes one of the types."""
     if isinstance(schema, list):
         return list(map(_plain, schema))
     if not isinstance(schema, dict):
@@ -73,12 +73,12 @@ def _plain(schema: Any) -> Any:
     if kinds is None:
         return found
     (one,) = [kind for kind in kinds if kind["type"] != "null"]
-    found.pop("default", None)  # null: it may as well be left out
+    found.pop("default", None)  # a field whose default is null may also be left out
     return {**found, **nullable(one)}
 
 
 def over_api(act: WebAct[Any]) -> Handler:
-    """Makes the handler of an act: takes a JSON object, returns the result."""
+    """Makes the handler of an act. The handler takes a JSON object and returns the result."""
 
     def handle(services: WebServices, request: WebRequest) -> WebResponse:
         key = request.headers.get(KEY_HEADER.lower(), "")
@@ -87,7 +87,7 @@ def over_api(act: WebAct[Any]) -> Handler:
         job = done.result.document.get("job")
         if done.result.status is HTTPStatus.ACCEPTED and isinstance(job, dict):
             headers["Location"] = f"{services.prefix}/api/v1/jobs/{job['job_id']}"
-        # A result that is not kept is a body, and the act has cut it already.
+        # A result that is not kept is a message's body, which the act has cut already.
         is_whole = not act.keeps_result
         return json_response(done.result.document, status=done.result.status, headers=headers, is_whole=is_whole)
 

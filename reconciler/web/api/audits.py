@@ -1,4 +1,5 @@
-"""GET /api/v1/audits and /api/v1/audits/NAME: the audits of the folder, and whether they are as signed."""
+"""GET /api/v1/audits and /api/v1/audits/NAME: the audits of the folder, and whether their files match the signed
+digests."""
 
 from __future__ import annotations
 

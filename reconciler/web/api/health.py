@@ -1,4 +1,4 @@
-"""/livez and /readyz for probes, /metrics for Prometheus, as metrics.listen serves them."""
+"""/livez and /readyz for probes, and /metrics for Prometheus. metrics.listen serves the same pages."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from reconciler.web.services import WebServices
 
 
 def _live(_services: WebServices, _request: WebRequest) -> WebResponse:
-    """Asks no dependency, because a process is not killed for what another one lacks."""
+    """Answers without asking a dependency. A process must not be killed because another process is away."""
     return json_response({"status": "alive"})
 
 
 def _ready(services: WebServices, request: WebRequest) -> WebResponse:
-    # Errors name hosts and databases, but a probe is answered under any name, also for a page of another site.
+    # Errors name hosts and databases. But a probe is answered under any name, and so is a page of another site.
     is_told = bool(request.visitor.name) and request.visitor.role >= WebRole.VIEWER
     status, document, headers = readiness_answer(services.dependencies.get(), is_told=is_told)
     return json_response(document, status=status, headers=headers)

@@ -1,4 +1,5 @@
-"""GET of the rows that `reconciler list` shows: rows of the ledger, page by page, newest first."""
+"""GET of the rows that `reconciler list` shows. The rows come from the ledger page by page, and begin with the newest
+row."""
 
 from __future__ import annotations
 
@@ -63,9 +64,9 @@ NOTES: Mapping[str, Schema] = {
     "facts": coded("notes"),
 }
 ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
-#: Kind of a value that is made for a listing -> its schema.
+#: Kind of a value that a listing computes -> schema of the value.
 _MADE: Mapping[str, Schema] = {"text": TEXT, "flag": FLAG, "fact": nullable(FACT)}
-#: Most floors in one answer: queues of all subscriptions.
+#: Most floors in one answer. The answer has a floor for each queue of all subscriptions.
 QUEUES_MAX = 10_000
 
 
@@ -82,7 +83,7 @@ def _row(listing: Listing) -> Schema:
 
 
 def _parameters(filters: Sequence[ListingFilter], *, time: str) -> Sequence[Parameter]:
-    """Makes the parameters of a listing. Without a time, all rows are one page."""
+    """Makes the parameters of a listing. If the listing has no time, all rows are on one page."""
     own = [Parameter(name=one.name, doc=one.doc, schema=_values(one)) for one in filters]
     return [*own, *since_and_before(time), *PAGED] if time else own
 
@@ -92,7 +93,7 @@ def _values(of: ListingFilter) -> Schema:
 
 
 def filter_of(filters: Sequence[ListingFilter], values: Mapping[str, Any]) -> LedgerFilter:
-    """Makes the filter from a listing's parameters, without those of its pages."""
+    """Makes the filter from the parameters of a listing. The parameters for pages are left out."""
     given = {name: values[name] for name in ("since_ms", "before_ms") if name in values}
     for one in filters:
         if one.name in values:
@@ -104,7 +105,7 @@ def filter_of(filters: Sequence[ListingFilter], values: Mapping[str, Any]) -> Le
 
 
 def after_of(what: str, values: Mapping[str, Any]) -> Position | None:
-    """Returns where the page begins. Raises InvalidValue."""
+    """Returns the position after which the page begins. Raises InvalidValue for an invalid cursor."""
     return position_of(what, values["cursor"]) if "cursor" in values else None
 
 

@@ -1,4 +1,4 @@
-"""GET /api/v1/messages/NAME and /api/v1/doctor: answers of every witness and every dependency, asked now."""
+"""GET /api/v1/messages/NAME and /api/v1/doctor. Each request asks every witness or every dependency."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from reconciler.web.route import WebRoute
 from reconciler.web.services import WebServices
 
 OPENAPI_VERSION = "3.1.0"
-#: Version of the API, not of the release. /api/v1 only ever grows.
+#: Version of the API, which is independent of the release. Later releases only add to /api/v1.
 API_VERSION = "1"
 PROBLEM: Mapping[str, Any] = {
     "type": "object",
@@ -42,12 +42,12 @@ _SECURITY = {
     "token": {"type": "http", "scheme": "bearer", "description": "`reconciler web token add`."},
     "session": {"type": "apiKey", "in": "cookie", "name": "session", "description": "Of a page of the console."},
 }
-#: A place in a route's path that may contain slashes.
+#: Mark in a route's path for a value that may contain slashes.
 _PLACE = re.compile(r"\{(\w+):path\}")
 
 
 def openapi_document(routes: Iterable[WebRoute], *, prefix: str) -> dict[str, Any]:
-    """Makes the document of all routes with a description."""
+    """Makes the document of all routes that have a description."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         if route.about is not None:
@@ -115,7 +115,7 @@ def _responses(about: Description) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def openapi_endpoint(routes: Callable[[], Iterable[WebRoute]]) -> ApiEndpoint:
-    """Makes the endpoint of the document of all routes, including itself."""
+    """Makes the endpoint that serves the document of all routes. The document describes this endpoint, too."""
 
     def show(services: WebServices, request: WebRequest) -> WebResponse:
         values_of((), request)

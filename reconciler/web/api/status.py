@@ -1,4 +1,4 @@
-"""GET /api/v1/status."""
+"""GET /api/v1/status: the present status."""
 
 from __future__ import annotations
 

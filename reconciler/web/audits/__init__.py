@@ -1,1 +1,1 @@
-"""Audits: the outputs in a folder. A process of the audit verifies one at a time."""
+"""Audits whose outputs are in a folder. A separate process verifies one audit at a time."""

@@ -1,5 +1,5 @@
-"""Which days have a statement, and the outcome of each. Days are those of the time zone in which an audit was
-requested."""
+"""The days that have a statement, and the outcome of each day. Each audit was requested in a time zone, in which its
+days are counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zoneinfo import ZoneInfo
 
 from reconciler.web.audits.check import AuditCheck, AuditState, AuditStatement
 
-#: Most marked days of one window. An audit is of a day or of a month.
+#: Most marked days of one window. An audit usually covers a day or a month.
 WINDOW_DAYS_MAX = 62
-#: Most counted days without a statement, back from the last one.
+#: Most days without a statement that are counted. The count goes back from the last such day.
 MISSING_DAYS_MAX = 1_000
-#: A day is audited on the next day, and counts as missing only after that.
+#: A day is audited on the next day. It counts as missing only after that next day.
 _AUDITED_WITHIN = timedelta(days=2)
 _DAY_SECONDS = 86_400
 _LAST_MS = 253_402_300_799_000
@@ -26,16 +26,16 @@ Subscription = tuple[str, str]
 
 
 class DayState(StrEnum):
-    """The outcome of a day, worst first."""
+    """The outcome of a day. The list begins with the worst outcome."""
 
-    #: A file is not as signed.
+    #: A file differs from its signed digest.
     DIFFERENCES = "differences"
     VIOLATIONS = "violations"
-    #: Nothing proves it: unsigned, damaged, or not verified to the end.
+    #: Nothing proves the outcome: the statement is unsigned, damaged, or not verified to the end.
     UNVERIFIED = "unverified"
     #: The statement says that the audit had no answer.
     NO_ANSWER = "no_answer"
-    #: Some hours of it, or some subscriptions, have no statement.
+    #: Some hours of the day, or some subscriptions, have no statement.
     PART = "part"
     CLEAN = "clean"
 
@@ -45,7 +45,7 @@ class AuditedDay:
     """One day that an audit covers."""
 
     state: DayState
-    #: Audits that cover it. The first one decides its state.
+    #: Audits that cover the day. The first audit decides the day's state.
     names: Sequence[str]
 
 
@@ -54,16 +54,16 @@ class AuditCalendar:
     """The sum of all audits of the folder."""
 
     days: Mapping[date, AuditedDay]
-    #: Days after the first one, up to the day before yesterday, that no audit covers.
+    #: Days that no audit covers. They lie after the first covered day, and before yesterday.
     missing: Sequence[date]
-    #: The last day that valid statements cover completely; None: there is none.
+    #: The last day that valid statements cover completely. None: there is no such day.
     last_verified: date | None
     #: Names of audits.
     waiting: Sequence[str]
     altered: Sequence[str]
     unverified: Sequence[str]
     violating: Sequence[str]
-    #: Number in valid statements.
+    #: Number of violations in valid statements.
     violations: int
 
     @property
@@ -81,13 +81,13 @@ class _Marks:
     """Marks collected from the audits."""
 
     names: dict[date, dict[DayState, list[str]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(list)))
-    #: Subscription -> day -> seconds from and to, of valid statements.
+    #: Subscription -> day -> spans that valid statements cover, each as its first second and its end second.
     covered: dict[Subscription, dict[date, list[tuple[int, int]]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )
 
     def mark(self, days: Iterable[date], state: DayState, name: str) -> None:
-        """Adds the audit to these days, once each."""
+        """Adds the audit to these days. Each day lists the audit once."""
         for day in days:
             found = self.names[day][state]
             if name not in found:
@@ -101,8 +101,10 @@ def calendar_of(
     configured: Collection[Subscription],
     today: date,
 ) -> AuditCalendar:
-    """Makes the calendar. `audits`: name and check of each. A subscription counts from its first statement on: to its
-    last one, or for ever if it is configured."""
+    """Makes the calendar. `audits`: name and check of each audit.
+
+    A subscription counts from its first statement on. It counts to its last statement, or for ever if it is configured.
+    """
     marks = _Marks()
     named: dict[str, list[str]] = {name: [] for name in ("waiting", "altered", "unverified", "violating")}
     violations = 0
@@ -164,7 +166,8 @@ def _names(found: Mapping[DayState, Sequence[str]]) -> Sequence[str]:
 
 
 def _whole_days(marks: _Marks, configured: Collection[Subscription]) -> Iterator[date]:
-    """Yields days for which each subscription of that time has statements, from the first second to the last."""
+    """Yields the completely covered days. On such a day, each subscription of that time has statements from the first
+    second to the last."""
     ends = {
         subscription: (min(covered), date.max if subscription in configured else max(covered))
         for subscription, covered in marks.covered.items()
@@ -201,8 +204,8 @@ def _days_of(statements: Iterable[AuditStatement]) -> Iterator[date]:
 
 @lru_cache(maxsize=2_000)
 def _spans(start_ms: int, end_ms: int, zone: str) -> Sequence[tuple[date, int, int]]:
-    """Returns the days of a window in its zone, with the seconds of each, from and to. Empty for an impossible
-    window."""
+    """Returns the days of a window in its zone. Each day comes with its first second and its end second in the window.
+    Empty: the window is impossible."""
     if not 0 <= start_ms < end_ms <= _LAST_MS:
         return ()
     start, end = (_local(ms, zone) for ms in (start_ms, end_ms))
@@ -218,7 +221,7 @@ def _spans(start_ms: int, end_ms: int, zone: str) -> Sequence[tuple[date, int, i
 
 
 def _local(at_ms: int, zone: str) -> datetime:
-    """Converts to the local time of the zone; to UTC if the zone is unknown."""
+    """Converts to the local time of the zone. An unknown zone counts as UTC."""
     try:
         known = ZoneInfo(zone)
     except (ValueError, OSError, LookupError):

@@ -1,6 +1,6 @@
-"""The folder of audits on the disk: its outputs, whether they have changed, and the report of one.
+"""The folder of audits on the disk: its outputs, whether they have changed, and the report of an output.
 
-No part of a request becomes a path: a requested name is searched among the names that were read. Links are not
+No part of a request becomes a path. A requested name is searched among the names that were read. Links are not
 followed.
 """
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 #: Most names of the folder that are read.
 NAMES_MAX = 10_000
-#: Most audits that are considered, the last ones by name: a year of days.
+#: Most audits that are considered, which is a year of days. The audits with the last names count.
 AUDITS_MAX = 400
-#: Most files of one audit, and of its statements, that show a change.
+#: Most files of one audit that are compared to notice a change. The same limit holds for files of its statements.
 FILES_MAX = 2_000
 REPORT = "report.html"
 REPORT_BYTES_MAX = 16 * 1024**2
@@ -35,9 +35,9 @@ class AuditEntry:
     """One name in the folder."""
 
     name: str
-    #: Changes when a file of it was altered, added or removed, and with another key.
+    #: Text that changes when a file of the audit is altered, added or removed, and when the key changes.
     identity: str = ""
-    #: Why it is not examined; empty: it is a folder.
+    #: Reason why the name is not examined. Empty: the name is a folder.
     problem: str = ""
 
 
@@ -45,16 +45,16 @@ class AuditEntry:
 class FolderLook:
     """Contents of the folder."""
 
-    #: In descending order of names, because most of them are days.
+    #: Names of the folder in descending order, because most of them are days.
     entries: Sequence[AuditEntry] = ()
     #: Number of names beyond AUDITS_MAX.
     left_out: int = 0
-    #: Why the folder or the key is unusable; empty: they are usable.
+    #: Reason why the folder or the key is unusable. Empty: both are usable.
     problem: str = ""
 
 
 def look_at(folder: str, public_key: str) -> FolderLook:
-    """Reads the folder. Names that begin with a dot, and files beside the outputs, do not count."""
+    """Reads the folder. Names that begin with a dot are left out. So are files beside the outputs."""
     try:
         key = _identity(os.stat(public_key))
     except (OSError, ValueError) as error:
@@ -71,7 +71,7 @@ def look_at(folder: str, public_key: str) -> FolderLook:
 
 
 def read_report(folder: str, name: str, sha256: str) -> bytes | None:
-    """Reads the report of an audit if it is the signed one. Raises OSError."""
+    """Reads the report of an audit, if the report has the signed digest. Raises OSError if the file cannot be read."""
     with _opened(folder, follow=True) as above, _opened(name, within=above) as opened:
         file = os.open(REPORT, _FILE_FLAGS, dir_fd=opened)
         with os.fdopen(file, "rb") as report:
@@ -103,8 +103,8 @@ def _entry(folder: int, name: str, key: str) -> AuditEntry:
 
 
 def _files(opened: int) -> Iterator[bytes]:
-    """Yields lines that change with the files of an output or of its statements. Evidence is left out, because it may
-    be a million files."""
+    """Yields lines that change when the files of an output or of its statements change. Evidence is left out, because
+    it may consist of a million files."""
     for place in (".", STATEMENTS):
         try:
             with _opened(place, within=opened) as folder, os.scandir(folder) as found:

@@ -1,4 +1,4 @@
-"""The present folder, and one audit of it by name."""
+"""Reads the present folder, and finds one audit of it by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from reconciler.web.exchange import WebRefusal
 
 
 def shelf_and_look(shelf: AuditShelf | None) -> tuple[AuditShelf, FolderLook]:
-    """Returns the present contents. Raises WebRefusal if no folder is set, DependencyAway if it is unreadable."""
+    """Returns the shelf and the present contents of its folder. Raises WebRefusal if no folder is set. Raises
+    DependencyAway if the folder is unreadable."""
     if shelf is None:
         detail = "no folder of audits is set: set web.audits_folder and web.audits_public_key"
         raise WebRefusal(HTTPStatus.NOT_FOUND, detail, kind="no-audits")
@@ -23,7 +24,8 @@ def shelf_and_look(shelf: AuditShelf | None) -> tuple[AuditShelf, FolderLook]:
 
 
 def find_audit(of: AuditShelf | None, name: str) -> tuple[AuditShelf, AuditEntry, AuditCheck]:
-    """Finds an audit and its check by name. Raises WebRefusal for an unknown name, and what shelf_and_look raises."""
+    """Finds an audit and its check by name. Raises WebRefusal for an unknown name, and raises what shelf_and_look
+    raises."""
     shelf, look = shelf_and_look(of)
     for entry in look.entries:
         if entry.name == name:

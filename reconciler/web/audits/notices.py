@@ -1,4 +1,4 @@
-"""Findings of the folder's audits, as trouble for notices."""
+"""Turns findings of the folder's audits into trouble, of which notices tell."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from reconciler.web.audits.days import AuditCalendar, DayState, calendar_of
 from reconciler.web.audits.folder import LINK
 from reconciler.web.audits.shelf import AuditShelf
 
-#: States of days that people are told of.
+#: States of days of which notices tell.
 _TOLD = frozenset({DayState.VIOLATIONS, DayState.DIFFERENCES})
 
 
 def audits_watch(shelf: AuditShelf, settings: Settings) -> Watch:
-    """Makes a watch. It reports nothing before every audit of the folder is verified, because its count of days would
-    grow by itself."""
+    """Makes a watch over the folder's audits. The watch reports nothing until every audit of the folder is verified,
+    because the count of days would grow during verification."""
     configured = {(one.topic, one.group) for one in settings.subscriptions}
 
     def watch(_: LedgerReports, now_ms: int) -> Mapping[NoticeKind, Sequence[StandingTrouble]]:
@@ -40,7 +40,8 @@ def audits_watch(shelf: AuditShelf, settings: Settings) -> Watch:
 
 
 def violated_days(found: AuditCalendar, *, now_ms: int) -> Sequence[StandingTrouble]:
-    """Returns one trouble: the number of days, and the newest of them. An altered audit without a day counts as one."""
+    """Returns one trouble, with the number of days and the newest day. An altered audit without a day counts as one
+    day."""
     days = sorted(day for day, audited in found.days.items() if audited.state in _TOLD)
     undated = sorted(set(found.altered).difference(*(audited.names for audited in found.days.values())))
     if not days and not undated:

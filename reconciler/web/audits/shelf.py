@@ -1,5 +1,5 @@
-"""The audits of the folder and their checks. A check is kept while the files stay the same; audits are verified one by
-one."""
+"""The audits of the folder, and their checks. A check is kept while the files stay the same. Audits are verified one
+after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reconciler.web.audits.verify_process import VerifyProcess
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 10.0
-#: Altered evidence may leave an audit's identity unchanged. So every check is repeated after a day.
+#: Time after which every check is repeated. Altered evidence may leave an audit's identity unchanged.
 LASTING_SECONDS = 24 * 3600.0
 #: Pause before an interrupted verification is tried again.
 PASSING_SECONDS = 300.0
@@ -33,8 +33,8 @@ class _Kept:
 
 
 class AuditShelf:
-    """Checks of audits. The threads of all requests share it, and wait for no verification. One thread works when
-    needed."""
+    """Checks of audits. The threads of all requests share this object and never wait for a verification. A thread of
+    its own verifies while audits wait."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class AuditShelf:
         self._clock = clock
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
-        #: Audits to verify, in this order.
+        #: Audits that wait for verification, in the order in which they are verified.
         self._wanted: dict[str, AuditEntry] = {}
         self._is_working = False
 
@@ -63,10 +63,10 @@ class AuditShelf:
         return found or FolderLook(problem=f"web.audits_folder = {self.folder}: it gives no answer in time")
 
     def checks(self, entries: Sequence[AuditEntry]) -> Sequence[AuditCheck]:
-        """Returns the checks of these audits, in their order. An outdated check is returned until the next verification
-        has ended.
+        """Returns the checks of these audits, in the order of `entries`. An outdated check is returned until the next
+        verification has ended.
 
-        Unverified audits are verified from now on, before those of earlier requests.
+        Audits without a current check are verified from now on. They come before the audits of earlier requests.
         """
         now_seconds = self._clock.monotonic_seconds()
         with self._lock:
@@ -87,12 +87,13 @@ class AuditShelf:
         return found
 
     def report(self, name: str, check: AuditCheck) -> bytes | None:
-        """Returns the unaltered report of a verified audit. None: there is none. Raises OSError."""
+        """Returns the unaltered report of a verified audit. None: the audit has no such report. Raises OSError if the
+        file cannot be read."""
         sha256 = check.report_sha256
         return None if sha256 is None else read_report(self.folder, name, sha256)
 
     def close(self) -> None:
-        """Ends all verification."""
+        """Ends the running verification, and drops the audits that wait for one."""
         with self._lock:
             self._wanted = {}
         self._stop()
@@ -106,7 +107,7 @@ class AuditShelf:
                 entry = self._wanted[next(iter(self._wanted))]
             try:
                 check = self._verify(os.path.join(self.folder, entry.name))
-            except Exception:  # the thread continues with the next one
+            except Exception:  # the thread continues with the next audit
                 logger.exception("audit_unverified")
                 check = unanswered("this is a bug; the log has it", at_ms=self._clock.now_ms())
             self._keep(entry, check)

@@ -1,4 +1,4 @@
-"""One verification: `reconciler statement verify` in a process without Spark, limited in time and output.
+"""Runs one verification: `reconciler statement verify`, in a process without Spark that is limited in time and output.
 
 No part of the reconciler imports the audit, because the audit judges what the reconciler has done.
 """
@@ -15,16 +15,16 @@ from reconciler.clock import Clock
 from reconciler.commands.audit_program import audit_program
 from reconciler.web.audits.check import AuditCheck, check_of, unanswered
 
-#: Long enough to read an output with all its evidence.
+#: Time limit of a verification, which is enough to read an output with all its evidence.
 SECONDS_MAX = 600.0
-#: Large enough for a thousand differences of 4 000 characters.
+#: Most bytes of output, which are enough for a thousand differences of 4 000 characters.
 OUTPUT_BYTES_MAX = 32 * 1024**2
-#: The audit's reasons that are not about the files. They are asked for again soon.
+#: Reasons of the audit that do not come from the files. An audit with such a reason is soon verified again.
 _PASSING = frozenset({"engine", "configuration"})
 
 
 class VerifyProcess:
-    """At most one process at a time. One thread uses it, another one may stop it."""
+    """Runs at most one process at a time. One thread uses this object, and another thread may stop the process."""
 
     def __init__(self, public_key: str, *, clock: Clock, seconds_max: float = SECONDS_MAX) -> None:
         self._public_key = public_key
@@ -56,15 +56,15 @@ class VerifyProcess:
         return self._process is not None
 
     def stop(self) -> None:
-        """Kills the running process, and prevents another one."""
+        """Kills the running process, and prevents a further process."""
         with self._lock:
             self._is_stopped = True
             if self._process is not None:
                 self._process.kill()
 
     def _ended(self, folder: str) -> tuple[bytes, int, bool]:
-        """Returns the process' output, its exit code, and True if it was killed because it took too long. Raises
-        OSError."""
+        """Returns the output of the process, its exit code, and whether it was killed because it took too long. Can
+        raise OSError."""
         program = audit_program("statement", "verify", folder, "--public-key", self._public_key, "--output", "json")
         # The process gets no secrets of the reconciler.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("RECONCILER_")}
@@ -100,7 +100,7 @@ class VerifyProcess:
 
 
 def _read(document: dict[str, Any], at_ms: int) -> AuditCheck:
-    """Reads the document. Raises KeyError, TypeError, ValueError."""
+    """Reads the document. Raises KeyError, TypeError and ValueError for another document."""
     if "reason" in document:
         is_lasting = document["reason"] not in _PASSING
         return unanswered(f"{document['message']}", at_ms=at_ms, is_lasting=is_lasting)

@@ -1,6 +1,7 @@
-"""Forms of the console: a POST does an act once, and leads to the page of its result (303).
+"""Forms of the console. A POST does an act once, and leads to the page of the act's result (303).
 
-A form has an idempotency key from the making of its page. So a double click, a reload and "back" do nothing twice.
+A form has an idempotency key that was made with its page. A double click, a reload or the way back therefore does
+nothing twice.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ REBUILD_WORD = "rebuild"
 _NUMBER = re.compile("[0-9]{1,16}")
 
 Form = Mapping[str, Sequence[str]]
-#: Adds to a document what only a form says. Raises WebRefusal, InvalidValue.
+#: Function that adds to a document what only a form says. It can raise WebRefusal and InvalidValue.
 Completion = Callable[[Form, dict[str, Any]], None]
 
 
 def by_form(act: WebAct[Any]) -> Handler:
-    """Makes the handler of an act: takes a form, shows the result on a page."""
+    """Makes the handler of an act. The handler takes a form, and leads to a page with the result."""
     complete = _COMPLETED.get(act.name)
 
     def handle(services: WebServices, request: WebRequest) -> WebResponse:
@@ -54,7 +55,7 @@ def by_form(act: WebAct[Any]) -> Handler:
         except WebRefusal as refusal:
             if refusal.kind != UNDER_WAY:
                 raise
-            return see_other(services.prefix + _outcome_path(act, key))  # that page shows the result later
+            return see_other(services.prefix + _outcome_path(act, key))  # the outcome's page shows the result later
         if not act.keeps_result:
             return page(services, request, "opened_body.html", opened=done.result.document)
         return see_other(services.prefix + _place_of(act, key, done.result))
@@ -63,7 +64,7 @@ def by_form(act: WebAct[Any]) -> Handler:
 
 
 def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
-    """Reads the act's fields from a form, as a program would send them. Empty fields are left out."""
+    """Reads the fields of an act from a form, in the types that a program would send. Empty fields are left out."""
     found: dict[str, Any] = {}
     for name, field in act.fields.model_fields.items():
         values = [value for value in form.get(name, ()) if value.strip()]
@@ -75,7 +76,7 @@ def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
             found[name] = int(values[-1]) if _NUMBER.fullmatch(values[-1]) else values[-1]
         elif field.annotation == list[str]:
             found[name] = values
-        elif field.annotation == dict[str, str]:  # KEY=VALUE, as often as there are keys
+        elif field.annotation == dict[str, str]:  # the form repeats the field, with KEY=VALUE for each key
             found[name] = dict(value.split("=", 1) for value in values if "=" in value)
         else:
             found[name] = values[-1]
@@ -83,7 +84,8 @@ def document_of(act: WebAct[Any], form: Form) -> dict[str, Any]:
 
 
 def require_typed_number(form: Form, document: dict[str, Any]) -> None:
-    """Requires the typed number for a repair of many messages. Raises WebRefusal."""
+    """Requires that the person has typed the number of messages for a repair of many messages. Otherwise raises
+    WebRefusal."""
     if document.get("dry_run"):
         return
     named = document.get("seen" if document.get("all") else "keys", ())
@@ -95,13 +97,15 @@ def require_typed_number(form: Form, document: dict[str, Any]) -> None:
 
 
 def require_number_of_all(form: Form, document: dict[str, Any]) -> None:
-    """Requires the typed number for a dismissal of everything that waits. Raises WebRefusal."""
+    """Requires that the person has typed the number of messages for a dismissal of everything that waits. Otherwise
+    raises WebRefusal."""
     if document.get("all"):
         require_typed_number(form, document)
 
 
 def since_and_word(form: Form, document: dict[str, Any]) -> None:
-    """Reads the time of a rebuild (UTC) and requires the typed word. Raises WebRefusal, InvalidValue."""
+    """Reads the time of a rebuild (UTC), and requires that the person has typed the word. Raises WebRefusal without the
+    word. Raises InvalidValue for an invalid time."""
     if last_of(form, CONFIRMATION_FIELD).strip().lower() != REBUILD_WORD:
         raise _not_confirmed(f"type {REBUILD_WORD} to confirm")
     since = last_of(form, "since").strip()
@@ -113,7 +117,7 @@ def since_and_word(form: Form, document: dict[str, Any]) -> None:
         document["since_ms"] = int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-#: Act -> function for what only its form says.
+#: Name of an act -> function that adds what only the act's form says.
 _COMPLETED: Mapping[str, Completion] = {
     REPAIR.name: require_typed_number,
     DISMISS.name: require_number_of_all,
@@ -122,8 +126,8 @@ _COMPLETED: Mapping[str, Completion] = {
 
 
 def _key_of_choice(key: str, document: Mapping[str, Any]) -> str:
-    """Makes a key of the choices, because a visitor who returns from a preview and chooses otherwise sends the same
-    form as another request."""
+    """Makes an idempotency key that depends on the choices. A visitor can return from a preview, choose otherwise, and
+    send the same form. The key then belongs to another request."""
     chosen = hashlib.sha256(json.dumps(document, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()
     return f"{key}-{chosen[:16]}" if key else ""
 
@@ -139,5 +143,5 @@ def _place_of(act: WebAct[Any], key: str, result: ActResult) -> str:
 
 def _outcome_path(act: WebAct[Any], key: str) -> str:
     if act is ACKNOWLEDGE:
-        return "/"  # the overview shows it
+        return "/"  # the overview shows the result
     return f"/acts/{act.name}/{quote(key, safe='')}"

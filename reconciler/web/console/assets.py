@@ -1,7 +1,7 @@
-"""Files of the pages: style, scripts, icon. Each address has a digest of its file, so browsers may keep the file for
-ever.
+"""Files of the pages: style, scripts and icon. Each address contains a digest of its file, so browsers may keep the
+file for ever.
 
-They are served from a table that is filled once from these names. So no part of a request ever becomes a path of a
+The files are served from a table that is filled once, from fixed names. No part of a request ever becomes the path of a
 file.
 """
 
@@ -17,7 +17,7 @@ from importlib.resources import files
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Name -> type. `vendor/README.md` lists the files of others.
+#: Name -> content type. `vendor/README.md` lists the files that others have written.
 _TYPES = {
     "console.css": "text/css; charset=utf-8",
     "console.js": "text/javascript; charset=utf-8",

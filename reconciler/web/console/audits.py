@@ -1,4 +1,5 @@
-"""Pages of audits: which days have a statement, what each statement says, whether it holds, and its report."""
+"""Pages of audits. They show which days have a statement, what each statement says, whether its signature is valid, and
+its report."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ from reconciler.web.few_at_once import few_at_once
 from reconciler.web.services import WebServices
 
 ROWS_A_PAGE = 50
-#: Most statements, differences and remarks of one audit on its page. The API has more.
+#: Most statements of one audit on its page. A smaller limit holds for differences and for remarks. The API has more.
 STATEMENTS_SHOWN_MAX = 100
 LINES_SHOWN_MAX = 40
-#: Months whose neighbours a calendar has, too.
+#: Months whose previous and next months are also in the calendar.
 _MONTH = re.compile(r"(?:19[7-9][0-9]|2[0-9]{3})-(?:0[1-9]|1[0-2])")
 _PAGE = re.compile(r"[0-9]{1,4}")
-#: A report is a foreign file: it runs no script, sends no form, loads nothing, and belongs to no site.
+#: A report is a file of another program. It runs no script, sends no form, loads nothing, and belongs to no site.
 REPORT_HEADERS = {
     "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -34,7 +35,8 @@ REPORT_HEADERS = {
 
 
 def show_all(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows one sentence, the days of a month, and one row per audit. `part=now`: what changes during verification."""
+    """Shows one sentence, the days of a month, and one row per audit. `part=now`: only the part that changes during
+    verification."""
     template = "audits_now.html" if request.asked("part") == "now" else "audits.html"
     if services.audits is None:
         return page(services, request, template, is_set=False, problem="", is_waiting=False)
@@ -45,7 +47,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
     audits = list(zip(look.entries, checks, strict=True))
     today = datetime.fromtimestamp(services.clock.now_ms() / 1000, tz=UTC).date()
     found = calendar_of(
-        # A link to the newest audit does not count as an unverified one.
+        # A link to the newest audit is not counted as an unverified audit.
         ((entry.name, check) for entry, check in audits if entry.problem != LINK),
         environment=services.settings.environment,
         configured={(one.topic, one.group) for one in services.settings.subscriptions},
@@ -76,7 +78,7 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def show_one(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows the contents of an audit's statements, who signed them, and what is not as signed."""
+    """Shows the contents of an audit's statements, their signers, and the differences from the signed digests."""
     shelf, entry, check = find_audit(services.audits, request.parts["name"])
     is_part = request.asked("part") == "now"
     # Statements that a person must read come first.
@@ -98,7 +100,7 @@ def show_one(services: WebServices, request: WebRequest) -> WebResponse:
 
 @few_at_once(4)
 def show_report(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows the signed report as the audit wrote it. Raises WebRefusal if there is none."""
+    """Shows the signed report as the audit wrote it. Raises WebRefusal if the audit has no such report."""
     shelf, entry, check = find_audit(services.audits, request.parts["name"])
     try:
         body = shelf.report(entry.name, check)
@@ -111,7 +113,7 @@ def show_report(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def _command(services: WebServices, folder: str) -> str:
-    """Returns a command to paste into a shell; empty if the shell could not show the name."""
+    """Returns a command that can be pasted into a shell. Returns an empty text if the shell could not show the name."""
     key = services.settings.web.audits_public_key or ""
     command = shlex.join(["reconciler", "statement", "verify", folder, "--public-key", key])
     return command if command.isprintable() else ""
@@ -127,7 +129,8 @@ def is_addressable(name: str) -> bool:
 
 
 def _month(request: WebRequest, found: AuditCalendar, today: date) -> date:
-    """Returns the first day of the requested month; otherwise of the last day that an audit covers, or of today."""
+    """Returns the first day of the requested month. Without one, takes the month of the last day that an audit covers,
+    or the present month."""
     asked = request.asked("month")
     if asked:
         if not _MONTH.fullmatch(asked):
@@ -137,7 +140,7 @@ def _month(request: WebRequest, found: AuditCalendar, today: date) -> date:
 
 
 def _neighbours(month: date) -> Mapping[str, str]:
-    """Returns the months before and after, as written in addresses."""
+    """Returns the previous and the next month, in the form that addresses use."""
     after = (month + timedelta(days=31)).replace(day=1)
     before = (month - timedelta(days=1)).replace(day=1)
     return {"before": f"{before:%Y-%m}", "after": f"{after:%Y-%m}"}

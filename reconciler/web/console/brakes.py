@@ -1,4 +1,4 @@
-"""The page of all brakes: holds, the circuit breaker with the figures that opened it, the rate."""
+"""The page of all brakes: the holds, the rate, and the circuit breaker with the figures that opened it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from reconciler.web.services import WebServices
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows every brake of every topic, read now, so that a visitor sees the effect of a button just pressed."""
+    """Shows every brake of every topic. The brakes are read for each request, so a visitor sees at once what a button
+    has done."""
     settings = services.settings
     topics = sorted({subscription.topic for subscription in settings.subscriptions})
     return page(

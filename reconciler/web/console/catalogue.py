@@ -1,4 +1,4 @@
-"""Texts of the catalogue on pages. They are escaped, and their values are made visible."""
+"""Texts of the catalogue on pages. The texts are escaped. Invisible characters in their values are shown as numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from markupsafe import Markup, escape
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import sentences
 
-#: Mark of a shell command in the texts.
+#: Finds the shell commands in a text of the catalogue.
 _COMMAND = re.compile("`([^`]+)`")
 
 
 def with_commands(text: str) -> Markup:
-    """Escapes the text, and marks shell commands in it."""
+    """Escapes the text, and marks the shell commands in it."""
     return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - it is escaped
 
 
@@ -28,15 +28,15 @@ class Catalogue:
         self.texts = texts
 
     def text(self, key: str, /, **values: object) -> Markup:
-        """Fills the places of a text. Values are limited, made visible, isolated and escaped.
+        """Returns a text with its placeholders filled. Values are limited, made visible, isolated and escaped.
 
-        Raises KeyError for an unknown key; a test compares templates and catalogue.
+        Raises KeyError for an unknown key. A test compares the keys in templates with the catalogue.
         """
         filled = {name: isolated(shown(value)) if type(value) is str else value for name, value in values.items()}
         return with_commands(self.texts[key]).format(**filled)
 
     def word(self, family: str, value: object) -> Markup:
-        """Returns the word for a value of a closed list. A value outside the list, as in a damaged row, is shown
+        """Returns the word for a value of a closed list. For any other value, as in a damaged row, returns the value
         itself."""
         key = f"{family}.{value}"
         return self.text(key) if key in self.texts else escape(shown(str(value)))

@@ -1,4 +1,4 @@
-"""The page on which a visitor chooses the look of pages, and the route that keeps the choice."""
+"""The page on which visitors choose how pages look, and the route that stores the choice."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from reconciler.words import LANGUAGES
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows the choices. `back`: the page to return to."""
+    """Shows the choices. `back`: path of the page to which the visitor returns."""
     back = own_path(request.asked("back"))
     return page(services, request, "view.html", back=back, languages=LANGUAGES, themes=tuple(Theme), zones=zones())
 
 
 def choose(services: WebServices, request: WebRequest) -> WebResponse:
-    """Keeps a choice in a cookie and goes back. It may be a GET, because it changes only what this visitor sees."""
+    """Stores a choice in a cookie, and leads back to the page before. GET is allowed, because only this visitor's pages
+    change."""
     chosen = {name: request.asked(name) for name in ("language", "theme", "zone", "paused") if name in request.query}
     try:
         view = changed(view_of(request), chosen)

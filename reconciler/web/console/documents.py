@@ -1,8 +1,8 @@
-"""Pages of docs in the console: Markdown of this release becomes HTML, with links to pages of the console.
+"""Pages of docs in the console. Markdown of this release becomes HTML with links to pages of the console.
 
-Although a page is our text, HTML in it is off. The text between `<!-- live: ... -->` and `<!-- /live -->` in a runbook
-is for readers elsewhere. In the console, the live values that the remark names replace it (live.py). Templates escape
-them as always.
+A page is our own text, but HTML in it is still escaped. In a runbook, the text between `<!-- live: ... -->` and `<!--
+/live -->` is for readers outside the console. The console shows live values in its place (live.py). The first remark
+names these values, and templates escape them as always.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reconciler.web.console.view import view_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Most pages whose HTML is kept, in two languages.
+#: Most pages whose HTML is kept. Each language of a page counts.
 KEPT_MAX = 64
 _SVG = "image/svg+xml"
 _LIVE = re.compile(r"^<!-- live: ([\w -]+) -->\n(?:.*\n)*?<!-- /live -->\n", re.MULTILINE)
@@ -36,7 +36,7 @@ _LIVE = re.compile(r"^<!-- live: ([\w -]+) -->\n(?:.*\n)*?<!-- /live -->\n", re.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A stretch of a page: its HTML, or the live values in its place."""
+    """A part of a page: HTML, or the words of the live values that take its place."""
 
     html: Markup
     live: Sequence[str] = ()
@@ -49,13 +49,13 @@ class Document:
     title: str
     language: str
     parts: Sequence[Part]
-    #: (Anchor, text) of each heading of the second level.
+    #: Headings of the second level, each as (anchor, text).
     contents: Sequence[tuple[str, str]]
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows a page in the visitor's language, or in English if there is no other. Raises WebRefusal for an unknown
-    page."""
+    """Shows a page in the visitor's language, or in English if the page has no translation. Raises WebRefusal for an
+    unknown page."""
     name = normpath(f"/{request.parts.get('page', '')}").lstrip("/")
     if name.endswith(docs.DRAWING):
         return _drawing(name)
@@ -66,13 +66,14 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def _drawing(name: str) -> WebResponse:
-    if name not in docs.drawing_names():  # so a request cannot name a path of its own
+    if name not in docs.drawing_names():  # only a known name is read, so a request cannot name a path
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such drawing")
     return WebResponse(content_type=_SVG, body=docs.folder().joinpath(*name.split("/")).read_bytes())
 
 
 def document_of(name: str, language: str, prefix: str) -> Document:
-    """Finds the page of an address, with or without zh/ and .md. Raises WebRefusal for an unknown page."""
+    """Finds the page of an address. The address may have zh/ and .md, or lack them. Raises WebRefusal for an unknown
+    page."""
     name = name.removeprefix(docs.CHINESE) or docs.INDEX
     named = (name, f"{name}.md", f"{name}/{docs.INDEX}")
     found = next((one for one in named if docs.in_language(one, "zh") in docs.page_names()), None)
@@ -107,7 +108,7 @@ def _markdown() -> MarkdownIt:
 
 
 class _Writer:
-    """Writes the HTML of one page, stretch by stretch."""
+    """Writes the HTML of one page, part after part."""
 
     def __init__(self, name: str, prefix: str) -> None:
         self._name = name
@@ -117,7 +118,7 @@ class _Writer:
         self.contents: list[tuple[str, str]] = []
 
     def html(self, text: str) -> Markup:
-        """Makes HTML of Markdown without remarks."""
+        """Makes HTML from Markdown. Remarks are left out."""
         markdown = _markdown()
         tokens = markdown.parse(docs.without_remarks(text))
         for token, following in zip(tokens, [*tokens[1:], None], strict=True):
@@ -141,7 +142,7 @@ class _Writer:
             self.contents.append((self._last_anchor, plain))
 
     def _lead(self, token: Token) -> None:
-        """Leads a link to a page within the console. A file that is not served is named without a link."""
+        """Makes a link lead to a page within the console. A link to a file that is not served becomes plain text."""
         if token.type == "image":
             place = self._place(str(token.attrs["src"]))
             if place.startswith("docs/") and place.removeprefix("docs/") in docs.drawing_names():
@@ -174,7 +175,8 @@ class _Writer:
         return normpath(f"{dirname(f'docs/{self._name}')}/{path}")
 
     def _boxed(self, tokens: Sequence[Token]) -> Iterator[Token]:
-        """Puts tables into boxes that scroll, labelled by the heading above, and code into boxes of its own."""
+        """Puts tables into boxes that scroll, and code into boxes of its own. The heading above labels the box of a
+        table."""
         label = self._last_anchor
         for token in tokens:
             if token.type == "heading_open":

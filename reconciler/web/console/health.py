@@ -1,4 +1,5 @@
-"""The page of every dependency and setting: the findings of `reconciler doctor`, read repeatedly while it is open."""
+"""The page of every dependency and setting. It shows the findings of `reconciler doctor`, and reads them repeatedly
+while it is open."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ _WORST_FIRST = ("fail", "note", "ok")
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows failures first. `part=findings`: what changes."""
-    # Nothing here needs the ledger, because its absence is one of the findings.
+    """Shows the findings, with failures at the top. `part=findings`: only the part that changes."""
+    # Nothing here needs the ledger, because the ledger's absence is one of the findings.
     found = services.health.get()
     findings = None if found is None else sorted(found, key=lambda one: _WORST_FIRST.index(one.level))
     is_part = request.asked("part") == "findings"

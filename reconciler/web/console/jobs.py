@@ -1,4 +1,4 @@
-"""Jobs: the request, the progress and the result of each."""
+"""Pages of jobs: request, progress and result of each job."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.problems import job_of_the_path
 from reconciler.web.services import WebServices
 
-#: The fields with an index in the ledger, and the user.
+#: Listing of jobs. Its filters are the fields with an index in the ledger, and the user.
 JOB_PAGE = ListingPage(what="jobs", path="/jobs", filters=JOB_FILTERS, columns=())
 _LINE = tuple(field.name for field in fields(RepairLine))
 
 
 def show_all(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows jobs page by page, newest first."""
+    """Shows jobs page by page. The first page begins with the newest job."""
     chosen, cursor = JOB_PAGE.chosen(request), request.asked("cursor")
     found = list_jobs(
         services.connections,
@@ -48,7 +48,8 @@ def show_all(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows one job. `part=progress`: what changes during the job, which the page reads repeatedly."""
+    """Shows one job. `part=progress`: only the part that changes during the job. The page reads this part
+    repeatedly."""
     with job_of_the_path():
         job = find_job(services.connections, request.parts["job_id"])
     template = "job_progress.html" if request.asked("part") == "progress" else "job.html"
@@ -60,9 +61,9 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def again(job: Job) -> RepairRequest | RebuildRequest | None:
-    """Returns the request to repeat after an ended job: all of it, or what did not end well.
+    """Returns the request that repeats an ended job. The request has everything, or only what did not end well.
 
-    None: nothing is left, or more than one preview takes.
+    None: nothing is left, or more is left than one preview takes.
     """
     is_whole = job.state is not JobState.DONE
     if job.state not in ENDED_JOBS or (job.kind is JobKind.REBUILD and not is_whole):

@@ -1,4 +1,4 @@
-"""Pages of the rows that `reconciler list` shows: a search, a table, and the way to the next page."""
+"""Pages of the rows that `reconciler list` shows. Each page has a search, a table, and a link to the next page."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from reconciler.web.services import Handler, WebServices
 
 ROWS_A_PAGE = 50
 _HOUR_MS = 3_600_000
-#: Choice -> hours; rows are younger or older than these.
+#: Choice -> age in hours. Shown rows are younger or older than this age.
 _YOUNGER = {"younger-1": 1, "younger-24": 24, "younger-72": 72}
 _OLDER = {"older-1": 1, "older-24": 24, "older-72": 72}
 AGES = (*_YOUNGER, *_OLDER)
-#: Fields of every search, in the order of their use.
+#: Fields of all searches, in the order in which a page shows them.
 _FIELDS = ("name", "topic", "group", "verdict", "state", "by", "loss", "age")
-#: Choice -> only rows with a loss_verdict. The first is the default.
+#: Choice -> whether shown rows have a loss_verdict. None: all rows are shown. The first choice is the default.
 LOSSES = {"yes": True, "no": False, "all": None}
 
 _WORDS, _TEXTS = ("state", "verdict", "loss_verdict"), ("detail", "answer", "result", "left_out")
@@ -35,39 +35,40 @@ _KINDS = {"unique_key": "key", "void": "void"} | dict.fromkeys(_WORDS, "word") |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingPage:
-    """One page of a listing of reconciler/commands/listings.py, or of jobs."""
+    """One page that shows a listing of reconciler/commands/listings.py, or jobs."""
 
     #: Name of the listing, or jobs.
     what: str
     path: str
     filters: Sequence[ListingFilter]
-    #: Shown columns in the order of their use. Others of the listing are left out.
+    #: Shown columns, in their order on the page. Other columns of the listing are left out.
     columns: Sequence[str]
     runbook: str = ""
-    #: Template included above the search; empty: none.
+    #: Template that is included above the search. Empty: there is none.
     above: str = ""
-    #: True: rows can be chosen, and repaired together.
+    #: True: a visitor can choose rows and repair them together.
     is_choosable: bool = False
 
     @property
     def fields(self) -> Sequence[str]:
-        """Fields of the search in their order."""
+        """Fields of the search, in their order on the page."""
         own = {one.field for one in self.filters} | {"age"}
         return [field for field in _FIELDS if field in own]
 
     def choices(self, field: str) -> Sequence[str]:
-        """Returns the values of a field with a closed list. Empty: the field is a text."""
+        """Returns the values of a field that has a closed list. Returns an empty list for a text field."""
         closed = {one.field: one.words for one in self.filters} | {"loss": tuple(LOSSES), "age": AGES}
         return closed.get(field, ())
 
     def heading(self, chosen: Mapping[str, str]) -> str:
-        """Returns the last word of the keys of title and lead, because not every judged row was lost."""
+        """Returns the last word of the catalogue keys of title and lead. It depends on the search, because not every
+        judged row was lost."""
         if not self.is_choosable or chosen["loss"] == "yes":
             return self.what
         return "waiting" if chosen["state"] == CandidateState.QUARANTINED else "judged"
 
     def chosen(self, request: WebRequest) -> dict[str, str]:
-        """Returns what a request searches for, by field. Empty: everything."""
+        """Returns the searched values of a request, by field. Empty: the search finds everything."""
         chosen = {name: request.asked(name).strip() for name in self.fields}
         if "loss" in chosen:
             chosen["loss"] = chosen["loss"] or next(iter(LOSSES))
@@ -92,7 +93,7 @@ LISTING_PAGES = (
 
 
 def kind_of(column: str, value: object) -> str:
-    """Returns the look of a cell: none, time, key, word, void, number, long or name."""
+    """Returns how a cell looks: none, time, key, word, void, number, long or name."""
     if value is None or value == "":
         return "none"
     if column.endswith("_ms"):
@@ -119,7 +120,7 @@ def listing(of: ListingPage) -> Handler:
         )
         rows = found.named()
         takes = choosable(rows, services.settings.subscriptions) if of.is_choosable else ()
-        # Shows the gates, or proves that an empty list is calm. None: there is no reading yet.
+        # The report shows the gates, or tells whether an empty list means calm. None: there is no reading yet.
         is_told = of.above == "gates.html" or not found.rows
         report = services.status.get() if is_told else None
         return page(
@@ -154,7 +155,7 @@ def groups_of(services: WebServices, topic: str | None) -> Sequence[str]:
 
 
 def filter_of(of: ListingPage, chosen: dict[str, str], *, now_ms: int) -> LedgerFilter:
-    """Makes the filter from the fields of a search. Raises InvalidValue."""
+    """Makes the filter from the fields of a search. Raises InvalidValue for an unusable field."""
     age, loss = chosen.get("age", ""), chosen.get("loss", "all")
     if age and age not in AGES:
         raise InvalidValue("age", age[:20], f"one of {', '.join(AGES)}")

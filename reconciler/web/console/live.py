@@ -1,6 +1,6 @@
-"""Live values of runbooks: the words that pages name in `<!-- live: ... -->`, and the values for them.
+"""Live values of runbooks: the words that a page names in `<!-- live: ... -->`, and their values.
 
-The page is always shown. Without a reading it says that nothing is known now.
+The page is shown even without a reading. Then it says that nothing is known now.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.web.services import WebServices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A column of numbers of keys. Each number links to the listing with these keys."""
+    """A column with numbers of keys. Each number links to the listing of these keys."""
 
     query: Mapping[str, str]
     of: Callable[[VerdictCount], bool]
 
 
-#: Word -> the keys that it counts, one number per subscription.
+#: Word -> column that counts keys. The column has one number per subscription.
 COUNTED: Mapping[str, Counted] = {
     "lost": Counted(query={"state": "OPEN"}, of=lambda v: v.is_open_loss),
     "quarantined": Counted(
@@ -37,18 +37,18 @@ COUNTED: Mapping[str, Counted] = {
         query={"verdict": "ROLLED_BACK_WRONGLY"}, of=lambda v: v.verdict is Verdict.ROLLED_BACK_WRONGLY
     ),
 }
-#: Words of further columns of a subscription.
+#: Words of the columns that count no keys. They also have one value per subscription.
 COLUMNS = ("accounted", "round", "watermark", "pending")
-#: Lines of the status, by their names there.
+#: Lines of the status. The words are their names in the status.
 LINES = ("away", "late", "undecided", "undecidable", "doubled", "damaged", "unproved", "lagging-groups", "unswept")
-#: Lists and forms below the status lines, each a macro of templates/live_values.html.
+#: Lists and forms below the lines of the status. Each is a macro of templates/live_values.html.
 BLOCKS = ("holds", "hold", "failed", "outages", "rebuild", "repair-all", "health")
 WORDS = frozenset((*COUNTED, *COLUMNS, *LINES, *BLOCKS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRow:
-    """One subscription."""
+    """The live values of one subscription."""
 
     status: SubscriptionStatus
     #: Word -> number of keys.

@@ -1,4 +1,4 @@
-"""GET and POST /login, POST /logout."""
+"""GET and POST of /login, and POST of /logout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ LOGIN_PATH = "/login"
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows the form."""
+    """Shows the form of the login."""
     _logins(services)
     values = {"next_path": own_path(request.asked("next")), "undone": request.asked("undone") == "1", "refusal": None}
     return page(services, request, "login.html", **values)
 
 
 def log_in(services: WebServices, request: WebRequest) -> WebResponse:
-    """Logs in and leads to the page requested before; if that fails, shows the form with the reason."""
+    """Logs the visitor in, and leads to the page that was requested before. If the login fails, shows the form with the
+    reason."""
     form = request.form()
     name, password, wanted = (last_of(form, field) for field in ("name", "password", "next"))
     next_path = own_path(wanted)
@@ -36,15 +37,15 @@ def log_in(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def log_out(services: WebServices, request: WebRequest) -> WebResponse:
-    """Logs out and leads to the form."""
+    """Logs the visitor out, and leads to the form of the login."""
     return see_other(services.prefix + LOGIN_PATH, cookies=[_logins(services).log_out(request)])
 
 
 def to_login(services: WebServices, request: WebRequest) -> WebResponse:
-    """Leads a visitor without login to the form, and back here afterwards.
+    """Leads a visitor without a login to the form, and afterwards back to the requested page.
 
-    A visitor who pressed a button is told that nothing was done. A live part of a page does not get the form: htmx
-    loads the whole page again, which leads to the form.
+    A visitor who pressed a button reads that nothing was done. A live part of a page does not get the form. Instead,
+    htmx loads the whole page again, which leads to the form.
     """
     if request.headers.get("hx-request") == "true":
         return WebResponse(status=HTTPStatus.UNAUTHORIZED, content_type="text/plain", headers={"HX-Refresh": "true"})

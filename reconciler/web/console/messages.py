@@ -1,4 +1,5 @@
-"""The page of one message, and of each message of a business id: its life, its witnesses, what comes next."""
+"""The page of one message, or of all messages of a business id. It shows the life, the witnesses and the next steps of
+each."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ _OF_VERDICT: Mapping[str, str] = {
 def show(services: WebServices, request: WebRequest) -> WebResponse:
     """Shows messages by unique key or business id, from the path or the query. Without a name, shows only the form.
 
-    Each request asks every witness, like `reconciler explain`. `part=now`: what changes while something comes next,
-    which the page reads repeatedly. `shown`: the newest key that the page has.
+    Each request asks every witness, like `reconciler explain`. `part=now`: only the part that changes while a further
+    step is expected. The page reads this part repeatedly. `shown`: the newest key on the page.
     """
     name = request.parts.get("name") or request.asked("name").strip()
     if not name:
@@ -62,19 +63,20 @@ def show(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def weight(story: LifeStory) -> str:
-    """Returns how bad the message looks, as a class of the style."""
+    """Returns a class of the style that says how bad the state of the message is."""
     if story.needs_a_person:
         return "warn"
     return "good" if story.is_at_rest else "notice"
 
 
 def can_change(story: LifeStory) -> bool:
-    """Returns False if no act changes the message any more, except taking a dismissal back."""
+    """Returns False if no act can change the message any more. Taking back a dismissal does not count."""
     return weight(story) != "good"
 
 
 def runbooks(story: LifeStory) -> Sequence[str]:
-    """Returns pages of docs about the outlook, each once. Empty if nothing is to be done."""
+    """Returns the pages of docs about the outlook, without repetition. Returns an empty list if nothing is to be
+    done."""
     return tuple(dict.fromkeys(page for line in story.outlook if (page := _runbook(line))))
 
 
@@ -88,7 +90,8 @@ def _runbook(line: Fact) -> str:
 def evidence(
     values: Mapping[str, object], moment: Moment, said: Callable[[Fact], Markup], language: str
 ) -> Iterator[tuple[str, Markup]]:
-    """Yields names and values behind an event. Facts and times are shown as such, deeper values as JSON."""
+    """Yields the names and values on which an event is based. Facts and times have their own form, and nested values
+    are JSON."""
     for name, value in told(values, language).items():
         if value is None:
             continue

@@ -1,4 +1,4 @@
-"""Times and durations for people."""
+"""Forms of times and durations for people."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60}
 
 
 def moment(at_ms: object, zone: ZoneInfo, timespec: Literal["seconds", "milliseconds"] = "seconds") -> Markup:
-    """Makes a time element in a zone. A time outside every calendar is shown as its number."""
+    """Makes a time element in a zone. A time that no calendar contains is shown as its number."""
     if type(at_ms) is not int:
         return Markup("—")
     told = utc_text(at_ms, timespec=timespec)
@@ -28,7 +28,7 @@ def moment(at_ms: object, zone: ZoneInfo, timespec: Literal["seconds", "millisec
 
 
 def duration(milliseconds: object, words: Catalogue) -> Markup:
-    """Says a duration in its largest unit, rounded down."""
+    """Writes a duration in its largest unit. The number is rounded down."""
     if type(milliseconds) is not int:
         return Markup("—")
     seconds = max(0, milliseconds // 1000)

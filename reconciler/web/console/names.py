@@ -1,4 +1,5 @@
-"""Business ids for a list of messages. The page asks for them after it is shown, so that it waits for no outbox."""
+"""Business ids for a list of messages. The page asks for the ids after it was shown, so that it does not wait for an
+outbox."""
 
 from __future__ import annotations
 
@@ -11,18 +12,20 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 
-#: Most keys of one page. A preview has a hundred messages.
+#: Most keys of one page. A preview has at most a hundred messages.
 KEYS_MAX = 100
 
 
 def keys_to_name(rows: Collection[Mapping[str, object]]) -> Sequence[str]:
-    """Returns the unique keys of rows, each once. Other values are left out, because they have no row in an outbox."""
+    """Returns the unique keys of the rows, without repetition. Other values are left out, because no outbox has a row
+    for them."""
     keys = (row.get("unique_key") for row in rows)
     return list(dict.fromkeys(key for key in keys if isinstance(key, str) and is_unique_key(key)))[:KEYS_MAX]
 
 
 @asks_everything
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows the names of `keys` (separated by commas), as a part of a page: each name goes to the places of its key."""
+    """Returns a part of a page with the names of `keys`, which are separated by commas. Each name goes to all places of
+    its key on the page."""
     keys = keys_to_name([{"unique_key": key} for key in request.asked("keys").split(",")])
     return page(services, request, "names.html", names=business_ids_of(services.connections, keys))

@@ -1,10 +1,11 @@
-"""The links on every page, in order: from what is wrong now to what people did about it."""
+"""The links on every page, in order. The first links lead to what is wrong now, and the last ones to what people did
+about it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Path below the prefix -> last word of its name's key in the catalogues.
+#: Path below the prefix -> last word of the catalogue key of the link's text.
 NAVIGATION: Sequence[tuple[str, str]] = (
     ("/", "overview"),
     ("/losses", "losses"),

@@ -1,4 +1,4 @@
-"""What to press next: links from what is wrong now to the page that shows or ends it, and to the runbook."""
+"""The next steps: links to the page that shows or ends what is wrong now, and to its runbook."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from reconciler.contract.tables import HoldKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStep:
-    """One link. The most urgent comes first."""
+    """One link. The list of links begins with the most urgent one."""
 
-    #: Last word of its key in the catalogues.
+    #: Last word of the catalogue key of the link's text.
     name: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    #: A page of docs/runbooks; empty: none.
+    #: A page of docs/runbooks. Empty: there is none.
     runbook: str = ""
-    #: Number in its text.
+    #: Number in the text of the link.
     count: int = 0
     topic: str = ""
 
@@ -33,7 +33,7 @@ _OF_NEED = {
 
 
 def next_steps(report: StatusReport) -> Iterator[NextStep]:
-    """Yields the links; none if nothing is wrong."""
+    """Yields the links. Nothing is yielded if nothing is wrong."""
     if report.away:
         yield NextStep(name="away", path="/health")
     if any(outage.closed_at_ms is None for outage in report.outages):
@@ -61,7 +61,8 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
 
 
 def _why_late(report: StatusReport) -> NextStep:
-    """Leads to the page of what is late: to the rounds if they are late, because health does not show rounds."""
+    """Makes the link to the page of what is late. If rounds are late, it leads to the rounds, because the page of
+    health does not show them."""
     said, runbook = report.summed_up, "AccountedUntilStale"
     for status in report.subscriptions:
         of, account = status.subscription, status.accounted

@@ -1,4 +1,5 @@
-"""The page of an act's result, for its visitor and for a day. Later only the list of actions has it."""
+"""The page of an act's result. Only the act's visitor sees it, for a day. Later only the list of actions shows the
+act."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from reconciler.web.services import WebServices
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows what is kept under the visitor's idempotency key. Raises WebRefusal if nothing is kept."""
+    """Shows the result that is kept under the visitor's idempotency key. Raises WebRefusal if nothing is kept."""
     act, key = TOLD.get(request.parts["act"]), request.parts["key"]
     if act is None:
         raise WebRefusal(HTTPStatus.NOT_FOUND, "there is no such act")

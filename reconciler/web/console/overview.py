@@ -1,4 +1,4 @@
-"""The first page: one sentence, what to press next, one card per subscription, and the last hours."""
+"""The first page: one sentence, the next steps, one card per subscription, and the charts of the last hours."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 HOURS_DEFAULT = 4
-#: Above this number, calm subscriptions are one line.
+#: Most calm subscriptions that get a card each. More calm subscriptions share one line.
 CALM_CARDS_MAX = 6
-#: Most causes, holds and subscriptions on the card of losses. Its link leads to all.
+#: Most causes on the card of losses. The same limit holds for holds and for subscriptions. A link leads to all of them.
 INCIDENT_LINES_MAX = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionCard:
-    """The contents of one card."""
+    """The contents of a subscription's card."""
 
     status: SubscriptionStatus
-    #: Lost messages that have not arrived yet, and the first sight of the earliest.
+    #: Number of lost messages that have not arrived yet, and the first time at which the earliest was seen.
     lost: int
     lost_since_ms: int | None
-    #: Lost messages that have arrived after all.
+    #: Number of lost messages that have arrived later.
     repaired: int
     quarantined: int
-    #: True: nothing is sent for its topic because of a hold, an open breaker, or shadow mode.
+    #: True: a hold, an open breaker or shadow mode stops all sends of the subscription's topic.
     is_stopped: bool
 
     @property
@@ -54,31 +54,31 @@ class SubscriptionCard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calm:
-    """Subscriptions that need nobody, in one line."""
+    """Subscriptions that need nobody. One line shows them all."""
 
     number: int
-    #: The earliest accounted-until time of these subscriptions. None: unknown.
+    #: The earliest accounted-until time of these subscriptions. None: the time is unknown.
     accounted_until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Sums of all subscriptions in large type, which people look for first."""
+    """Sums of all subscriptions. The page shows them in large type, because people look for them first."""
 
     lost: int
-    #: None: nothing is lost.
+    #: Time since which messages are lost. None: nothing is lost.
     lost_since_ms: int | None
     quarantined: int
     failed: int
     #: Topics for which nothing is sent.
     stopped: Sequence[str]
-    #: The earliest accounted-until time of all subscriptions. None: unknown.
+    #: The earliest accounted-until time of all subscriptions. None: the time is unknown.
     accounted_until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Open losses of one subscription with one verdict."""
+    """The open losses of one subscription that have the same verdict."""
 
     subscription: Subscription
     verdict: Verdict
@@ -88,17 +88,17 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """The present losses, for the person who is called."""
+    """The present losses, as the called person needs them."""
 
-    #: The largest first. This list and the following ones have at most INCIDENT_LINES_MAX entries.
+    #: Causes, beginning with the largest. This list and the following lists have at most INCIDENT_LINES_MAX entries.
     causes: Sequence[Cause]
-    #: Number of messages of causes that are left out.
+    #: Number of messages whose causes are left out.
     left_out: int
     #: Holds of topics with losses.
     holds: Sequence[HeldTopic]
-    #: Subscriptions whose rounds are late, so that nothing of them is repaired automatically.
+    #: Subscriptions whose rounds are late. Their messages are not repaired automatically.
     still: Sequence[Subscription]
-    #: Topics in shadow mode with losses.
+    #: Topics in shadow mode that have losses.
     shadow: Sequence[str]
 
     @property
@@ -108,9 +108,9 @@ class Incident:
 
 
 def show(services: WebServices, request: WebRequest) -> WebResponse:
-    """Shows whether money is missing, since when, why, and what to press."""
+    """Shows whether messages are lost, since when and why, and the next steps."""
     hours = _hours(request)
-    services.activities[hours].begin()  # while the status is read
+    services.activities[hours].begin()  # reading goes on while the status is read
     return page(
         services,
         request,
@@ -140,9 +140,9 @@ def draw(services: WebServices, request: WebRequest) -> WebResponse:
 
 
 def activity_document(activity: Activity) -> dict[str, Any]:
-    """Makes the data of charts: one list per series, all of one length, times in seconds.
+    """Makes the data of the charts. Each series is a list, all lists have the same length, and times are in seconds.
 
-    The unfinished bucket is left out, because a line that falls at its end would look like an accident.
+    The unfinished bucket is left out. Otherwise the line would fall at its end and look like an accident.
     """
     rows = [asdict(bucket) for bucket in activity.buckets[:-1]]
     series = {name: [row[name] for row in rows] for name in ("announced", "matched", "losses", "repairs")}
@@ -153,7 +153,7 @@ def activity_document(activity: Activity) -> dict[str, Any]:
 
 
 def severity(report: StatusReport) -> str:
-    """Returns a class of the style, which is also the last word of its name's key."""
+    """Returns a class of the style. The class is also the last word of its name's key in the catalogues."""
     if report.exit_code == 3:
         return "bad"
     if report.needs_a_person:
@@ -168,10 +168,10 @@ def _now(services: WebServices, request: WebRequest) -> dict[str, Any]:
     is_enabled_for = services.settings.repairs.is_enabled_for
     shadow = {one.subscription.topic for one in report.subscriptions if not is_enabled_for(one.subscription.topic)}
     stopped |= shadow
-    # A line that the sentence says already is not shown again.
+    # A line is left out if the sentence already says the same.
     said = report.summed_up
     told = {"late"} if len(report.late_lines) == len(report.remarks["late"]) == 1 and not report.late else set()
-    told.add("acknowledged")  # the card of losses has it
+    told.add("acknowledged")  # the card of losses shows it
     told |= {said.kind.value} if said.kind in (SummaryKind.LAGGING, SummaryKind.UNSWEPT) else set()
     cards = _cards(report, stopped)
     calm = [card for card in cards if card.severity == "good"]
@@ -244,7 +244,7 @@ def _calm(cards: Sequence[SubscriptionCard]) -> Calm:
 
 
 def _cards(report: StatusReport, stopped: Set[str]) -> Sequence[SubscriptionCard]:
-    """Makes the cards. Those that need somebody come first, then the order of the settings."""
+    """Makes the cards. Cards that need somebody come first. Then the order of the settings counts."""
     cards, verdicts = [], defaultdict[Subscription, list[VerdictCount]](list)
     for one in report.verdicts:
         verdicts[one.subscription].append(one)

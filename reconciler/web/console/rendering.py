@@ -1,6 +1,7 @@
-"""Templates into pages: every value is escaped, a long text is cut, and an invisible character is shown as its number.
+"""Makes pages from templates. Every value is escaped, a long text is cut, and an invisible character is shown as its
+number.
 
-`_about` lists what each template may use besides its own values.
+`_about` lists the names that every template may use besides its own values.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from reconciler.web.exchange import HTML, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 from reconciler.words import LANGUAGES, counted
 
-#: A name that can be part of a path. Browsers take dots, slashes and their numbers for steps of the path.
+#: A name that can be part of a path. Dots and slashes are special, because browsers take them for steps of the path,
+#: even if they are encoded.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 
 
@@ -45,7 +47,7 @@ def _environment() -> jinja2.Environment:
 
 
 def page(services: WebServices, request: WebRequest, template: str, **values: object) -> WebResponse:
-    """Renders a page, or a part of one. `values` are the names that the template uses."""
+    """Renders a page, or a part of a page. `values`: names that the template uses."""
     text = _environment().get_template(template).render(_about(services, request) | values)
     return WebResponse(content_type=HTML, body=text.encode("utf-8", "backslashreplace"), headers={"Vary": "Cookie"})
 
@@ -63,7 +65,7 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "visitor": request.visitor,
         # value of the field `csrf_token` in every form with POST
         "csrf_token": request.visitor.csrf_token,
-        # what this visitor may do; templates/acts.html makes forms of it
+        # the acts that this visitor may do; templates/acts.html makes forms of them
         "offer": offer_to(services, request),
         "view": view,
         "languages": LANGUAGES,
@@ -91,7 +93,7 @@ def _about(services: WebServices, request: WebRequest) -> dict[str, object]:
         "path": request.path,
         # where a choice of language returns to
         "here": back,
-        # whole(text): a text that is limited already, and not cut here
+        # whole(text): a text that the caller has limited, so it is not cut
         "whole": lambda text: escape(visible(text)),
         "navigation": NAVIGATION,
     }
@@ -103,12 +105,12 @@ def _document(address: Callable[[str], str], language: str, path: str) -> Markup
 
 
 def _document_address(prefix: str, docs_url: str | None, language: str, path: str) -> str:
-    """Returns the address of a page of docs: here, or in the copy that the settings name."""
+    """Returns the address of a page of docs. The page is in this console, or in the copy that the settings name."""
     return f"{prefix}/docs/{path}" if docs_url is None else f"{docs_url}/{docs.in_language(path, language)}"
 
 
 def _with_pages(text: Markup, address: Callable[[str], str], language: str) -> Markup:
-    """Links each page of docs that a sentence names. Sections have their English names."""
+    """Makes a link of each page of docs that a sentence names. Sections keep their English names."""
 
     def linked(found: re.Match[str]) -> str:
         path = found[1].removeprefix(docs.CHINESE)
@@ -121,7 +123,7 @@ def _with_pages(text: Markup, address: Callable[[str], str], language: str) -> M
 
 
 def _link(prefix: str, path: str, /, **query: object) -> Markup:
-    """Makes an address, which is never cut. Values that are None or empty are left out."""
+    """Makes an address. An address is never cut. Values that are None or empty are left out."""
     return escape(_address(prefix, path, **query))
 
 

@@ -1,4 +1,5 @@
-"""Facts on pages: the sentence in the page's language, times as time elements, values visible and isolated."""
+"""Facts on pages. A fact becomes a sentence in the page's language. Times are time elements, and values are visible and
+isolated."""
 
 from __future__ import annotations
 
@@ -14,26 +15,28 @@ from reconciler.web.console.catalogue import Catalogue, with_commands
 from reconciler.web.excerpts import isolated, shown
 from reconciler.words import ENGLISH, TIMES, Piece, pieces
 
-#: Makes a time element of milliseconds. `timespec`: its precision.
+#: Function that makes a time element from milliseconds. `timespec`: precision of the shown time.
 Moment = Callable[..., Markup]
-#: Codes in kept answers.
+#: Codes that a kept answer may contain.
 _KEPT = {**CODES, **codes_of(business_ids, verdicts)}
 
 
 def on_page(said: Fact | str, words: Catalogue, moment: Moment) -> Markup:
-    """Shows a fact, or a text without a code: a person's text, or an error."""
+    """Shows a fact as a sentence. Shows a text without a code as it is: a person's text, or an error."""
     if isinstance(said, str):
         return _foreign(said, words.language)
     return Markup("").join(_marked(said, words.language, moment))
 
 
 def kept_on_page(line: Mapping[str, object], words: Catalogue, moment: Moment, *, text: str = "told") -> Markup:
-    """Shows a line of a kept answer: its fact; without a known fact, the text of another release under `text`."""
+    """Shows a line of a kept answer by its fact. If the fact is unknown, shows the text that another release kept under
+    `text`."""
     return on_page(fact_of(line.get("fact"), _KEPT) or str(line[text]), words, moment)
 
 
 def _marked(said: Fact, language: str, moment: Moment) -> Iterator[Markup]:
-    """Yields piece by piece. A shell command contains values, so it may end in another piece than it begins in."""
+    """Yields the pieces of a sentence. A shell command contains values, so it may begin in one piece and end in
+    another."""
     within = False
     for piece in pieces(said, language):
         if piece.field is not None:

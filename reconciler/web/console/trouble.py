@@ -1,4 +1,4 @@
-"""The page of a refused request: what is wrong, and what to do."""
+"""The page of a refused request. It shows what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES_MAX = 20
 
 
 def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal) -> WebResponse:
-    """Makes the page, with the status and headers of the refusal."""
+    """Makes the page. The answer has the status and headers of the refusal."""
     known = catalogue_of(view_of(request).language).texts
     kind = refusal.kind if f"trouble.title.{refusal.kind}" in known else refusal.status.value
     messages = list(dict.fromkeys(_keys_of(refusal)))[:MESSAGES_MAX]
@@ -25,7 +25,7 @@ def trouble_page(services: WebServices, request: WebRequest, refusal: WebRefusal
 
 
 def _keys_of(refusal: WebRefusal) -> Iterator[str]:
-    """Yields the messages of an act that found another state than its visitor saw."""
+    """Yields the messages whose state has changed since the visitor saw them."""
     now = refusal.more.get("now")
     lines = now.get("keys") if isinstance(now, Mapping) else None
     for line in lines if isinstance(lines, list) else ():

@@ -1,4 +1,4 @@
-"""The look of pages for one visitor: language, colours, time zone. A cookie keeps the choice."""
+"""The look of pages for one visitor: language, colours and time zone. A cookie stores the choice."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _WISHES_MAX = 20
 
 
 class Theme(StrEnum):
-    """Colours."""
+    """Colours of the pages."""
 
-    #: The colours of the browser's system.
+    #: The colours of the visitor's system, as the browser reports them.
     SYSTEM = "system"
     LIGHT = "light"
     DARK = "dark"
@@ -36,7 +36,7 @@ class View:
     theme: Theme = Theme.SYSTEM
     #: One of `zones()`.
     zone: str = "UTC"
-    #: True: live parts do not change.
+    #: True: the live parts of a page stand still.
     paused: bool = False
 
     @property
@@ -45,7 +45,8 @@ class View:
         return ZoneInfo(self.zone)
 
     def cookie(self, *, prefix: str) -> str:
-        """Makes the header that keeps the choices. Scripts cannot read the cookie, and other sites do not send it."""
+        """Makes the Set-Cookie header that stores the choices. Scripts cannot read the cookie. Browsers do not send it
+        with requests from other sites."""
         chosen = {"language": self.language, "theme": self.theme, "zone": self.zone, "paused": int(self.paused)}
         about = f"Path={prefix}/; Max-Age={COOKIE_SECONDS}; SameSite=Lax; HttpOnly"
         return f"{COOKIE}={urlencode(chosen)}; {about}"
@@ -53,13 +54,13 @@ class View:
 
 @cache
 def zones() -> Sequence[str]:
-    """Returns the time zones that this machine knows, always with UTC."""
+    """Returns the time zones that this machine knows. UTC is always among them."""
     return ("UTC", *sorted(available_timezones() - {"UTC", "localtime"}))
 
 
 def view_of(request: WebRequest) -> View:
-    """Reads the choices; the defaults are the browser's language, the system's colours and UTC. An impossible choice
-    does not count."""
+    """Reads the choices. The defaults are the browser's language, the system's colours and UTC. An impossible choice is
+    ignored."""
     view = View(language=_wished(request.headers.get("accept-language", "")))
     chosen = dict(parse_qsl(request.cookies.get(COOKIE, "")[:500]))
     try:
@@ -69,7 +70,7 @@ def view_of(request: WebRequest) -> View:
 
 
 def changed(view: View, chosen: dict[str, str]) -> View:
-    """Changes the choices. Unknown names are left out. Raises ValueError for an impossible value."""
+    """Changes the choices. Unknown names are ignored. Raises ValueError for an impossible value."""
     if (language := chosen.get("language", view.language)) not in LANGUAGES:
         raise ValueError("language")
     if (theme := chosen.get("theme", view.theme)) not in tuple(Theme):
@@ -81,8 +82,8 @@ def changed(view: View, chosen: dict[str, str]) -> View:
 
 
 def _wished(accepted: str) -> str:
-    """Picks the language with the highest weight, the first of several (RFC 9110); English if none of ours is
-    wanted."""
+    """Returns the language with the highest weight. Of equal weights, the first one counts (RFC 9110). Returns English
+    if none of our languages is wanted."""
     best, best_weight = "en", 0.0
     for wish in accepted.split(",")[:_WISHES_MAX]:
         tag, _, parameters = wish.partition(";")
