@@ -1,2 +1,2 @@
-"""Channels of notices to people: one adapter per kind of receiver (ports.NoticeChannel). The policy decides what is
-sent when."""
+"""Channels of notices to people. Each kind of receiver has one adapter (ports.NoticeChannel). The policy decides which
+notices are sent, and when."""

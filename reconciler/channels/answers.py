@@ -1,4 +1,5 @@
-"""Answers of platforms that report success and failure as a number in a JSON body, where a 200 alone proves nothing."""
+"""Answers of platforms that report success and failure as a number in a JSON body. A status of 200 alone proves
+nothing."""
 
 from __future__ import annotations
 
@@ -23,9 +24,10 @@ class AnswerRule:
     """The meaning of one number for this sender."""
 
     code: int
-    #: The rule fits only if the platform's words contain one of these, in lower case. Empty: it fits any words.
+    #: Words in lower case, one of which the platform's words must contain if the rule fits. Empty: the rule fits any
+    #: words.
     words: tuple[str, ...] = ()
-    #: What a person must fix; {name} is the notifier's.
+    #: Remedy that a person must apply. {name} stands for the notifier's name.
     remedy: str = ""
     #: Seconds after which the problem passes by itself. None: it does not pass.
     pause_seconds: float | None = None
@@ -36,11 +38,11 @@ class CodedAnswers:
     """How one platform answers."""
 
     platform: str
-    #: Names of the members that may have the number; the first existing one counts. Then the name of the member with
-    #: the words.
+    #: Names of the members that may have the number. The first existing member counts. `words_name` names the member
+    #: with the words.
     code_names: Sequence[str]
     words_name: str
-    #: The first rule that fits counts.
+    #: Rules for numbers. The first rule that fits counts.
     rules: Sequence[AnswerRule]
     #: Remedy for numbers without a rule.
     remedy: str
@@ -84,7 +86,8 @@ class CodedAnswers:
 
 
 def shown_words(words: str, hidden: Sequence[Secret]) -> str:
-    """Prepares a platform's own words for an error: one line, limited, without the sender's secrets."""
+    """Prepares a platform's own words for an error. The result is one line of limited length, without the sender's
+    secrets."""
     for secret in hidden:
         for part in secret_parts(revealed(secret)):
             words = words.replace(part, "***")
@@ -92,13 +95,14 @@ def shown_words(words: str, hidden: Sequence[Secret]) -> str:
 
 
 def secret_parts(secret: str) -> Sequence[str]:
-    """Returns a secret, and each part of a URL's path and query that could be a token. The longest comes first."""
+    """Returns a secret, and each part of a URL's path and query that could be a token. The list begins with the
+    longest."""
     parts = {secret}
     if "://" in secret:
         url = urlsplit(secret)
         raw = [*url.path.split("/"), *(value for _, value in parse_qsl(url.query)), url.username, url.password]
         parts |= {part for one in raw if one for part in (one, unquote(one))}
         parts.add((basic_login(url.username, url.password) or "").removeprefix("Basic "))
-    # Words of the address itself are no secrets, and would erase words of the answer.
+    # Common words of addresses are no secrets, and removing them would damage the words of the answer.
     plain = {"robot", "send", "hook", "services", "webhook", "cgi-bin", "open-apis"}
     return sorted((p for p in parts if len(p) >= BLOTTED_CHARACTERS_MIN and p not in plain), key=len, reverse=True)

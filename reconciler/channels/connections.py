@@ -1,4 +1,4 @@
-"""Connections to receivers. They are opened and encrypted under the deadline of a delivery."""
+"""Connections to receivers. The deadline of a delivery also limits the time to open and to encrypt its connection."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
-    """Encrypts the connection by TLS, and returns its encrypted form, which replaces it. Raises OSError, such as
-    SSLCertVerificationError.
+    """Encrypts the connection by TLS, and returns the encrypted connection, which replaces `connection`. Raises
+    OSError, such as SSLCertVerificationError.
 
     `host`: the name that the certificate must have.
     """

@@ -1,5 +1,5 @@
-"""The end of one delivery. It is needed because a socket's time-out begins again with each byte: a receiver that sends
-one byte now and then would hold the thread for ever."""
+"""The end of one delivery. A socket's time-out is not enough, because it begins again with each byte. A receiver that
+sends one byte now and then would hold the thread for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.clock import Clock
 
 
 class Deadline:
-    """The end of one delivery. It counts from its making."""
+    """The end of one delivery. Its time counts from the creation of this object."""
 
     def __init__(self, clock: Clock, seconds: float, *, step_seconds: float = float("inf")) -> None:
         """`seconds`: limit for the whole delivery. `step_seconds`: limit for each wait."""
@@ -21,7 +21,8 @@ class Deadline:
         self._step_seconds = step_seconds
 
     def next_wait_seconds(self, *, shares: int = 1) -> float:
-        """Returns how long the next wait may take if `shares` waits share the rest. Raises TimeoutError at the end."""
+        """Returns the longest time for the next wait if `shares` waits share the remaining time. Raises TimeoutError at
+        the end."""
         remaining = self._end_seconds - self._clock.monotonic_seconds()
         if remaining <= 0:
             raise TimeoutError("the delivery took too long")
@@ -29,7 +30,7 @@ class Deadline:
 
 
 class ReceivedBytes(io.RawIOBase):
-    """Bytes that a socket receives until the deadline, to be read through a buffer. More than `bytes_max` raises
+    """Bytes that a socket receives until the deadline, for a buffered reader. Reading more than `bytes_max` raises
     OSError."""
 
     def __init__(self, connection: socket.socket, deadline: Deadline, *, bytes_max: float = float("inf")) -> None:
@@ -43,7 +44,7 @@ class ReceivedBytes(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Returns the number of received bytes; 0: the end. Raises OSError, such as TimeoutError."""
+        """Returns the number of received bytes. 0: the sender has ended. Raises OSError, such as TimeoutError."""
         if self._bytes >= self._bytes_max:
             raise OSError(errno.EMSGSIZE, f"the answers are longer than {self._bytes_max} bytes")
         self._connection.settimeout(self._deadline.next_wait_seconds())

@@ -31,16 +31,16 @@ from reconciler.errors import ChannelAway, ChannelRefused
 STEP_SECONDS = 5.0
 #: Limit for the whole POST. Only the resolver of names has its own limit.
 TOTAL_SECONDS = 10.0
-#: Bytes of an answer that are read.
+#: Most bytes of an answer that are read.
 ANSWER_BYTES_MAX = 64 * 1024
 #: Limit of one response with its head, because a head of endless lines is no answer.
 _RECEIVED_BYTES_MAX = 2 * ANSWER_BYTES_MAX
-#: Only a proxy answers with it, never the receiver (RFC 9110, 15.5.8).
+#: Status that only a proxy answers, never the receiver (RFC 9110, 15.5.8).
 PROXY_LOGIN_WANTED = 407
 _PORTS = {"http": 80, "https": 443}
-#: Longest pause before a receiver is asked again, even if it asks for a longer one.
+#: Longest pause before a receiver is asked again. A receiver's own wish may be longer.
 RETRY_AFTER_SECONDS_MAX = 3_600.0
-#: Statuses that may pass with another try.
+#: Statuses after which another try may succeed.
 _PASSING = frozenset({408, 425, 429})
 _REMEDIES = {
     401: "correct its secret or token",
@@ -56,7 +56,7 @@ class HttpAnswer:
 
     status: int
     body: bytes
-    #: How long the receiver asks to wait; None: it does not say.
+    #: Pause that the receiver asks for. None: the receiver asks for none.
     retry_after_seconds: float | None = None
 
     @property
@@ -66,7 +66,7 @@ class HttpAnswer:
 
 
 class HttpPost:
-    """Posts to one receiver. Threads share it; each POST opens a connection of its own."""
+    """Posts to one receiver. Threads share this object, and each POST opens a connection of its own."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class HttpPost:
         step_seconds: float = STEP_SECONDS,
         total_seconds: float = TOTAL_SECONDS,
     ) -> None:
-        """`name`: the receiver's name in errors. Reads proxies from the environment, once."""
+        """Reads the proxies from the environment once. `name`: the receiver's name in errors."""
         self._name = name
         self._proxies = getproxies_environment()
         self._step_seconds = step_seconds
@@ -115,7 +115,7 @@ class HttpPost:
             raise ChannelAway(f"{self._name}: no answer: {why}") from error
 
     def require_taken(self, answer: HttpAnswer) -> None:
-        """Raises ChannelAway or ChannelRefused unless the status is 2xx."""
+        """Raises ChannelAway or ChannelRefused if the status is not 2xx."""
         status = answer.status
         if 200 <= status < 300:
             return
@@ -160,7 +160,7 @@ class HttpPost:
             opened.close()
 
     def _tunnel(self, opened: socket.socket, proxy: Proxy, receiver: tuple[str, int], deadline: Deadline) -> None:
-        """Makes the proxy pass on later bytes (RFC 9110, 9.3.6)."""
+        """Makes the proxy pass on all later bytes (RFC 9110, 9.3.6)."""
         host, port = receiver
         authority = address_of(host, port)
         client = _client(opened, "http", receiver, deadline)  # reads ahead, but nothing comes before we begin TLS
@@ -201,7 +201,8 @@ def _request(parts: SplitResult, method: str, body: bytes | None, headers: Mappi
 def _client(
     opened: socket.socket, scheme: str, receiver: tuple[str, int], deadline: Deadline
 ) -> http.client.HTTPConnection:
-    """Makes a client that speaks HTTP over an open connection, and does not close it. `receiver`: named in Host."""
+    """Makes a client that speaks HTTP over an open connection and does not close the connection. `receiver`: host and
+    port for the header Host."""
     client = http.client.HTTPConnection(*receiver)
     client.default_port = _PORTS[scheme]
     client.sock = cast("socket.socket", _TimedSocket(opened, deadline))
@@ -244,4 +245,5 @@ class _TimedSocket:
         return io.BufferedReader(ReceivedBytes(self._opened, self._deadline, bytes_max=_RECEIVED_BYTES_MAX))
 
     def close(self) -> None:
-        """Leaves the socket to its owner, because the response is read after http.client has closed it."""
+        """Leaves the socket open for its owner, because the response is read after http.client has closed this
+        object."""

@@ -46,7 +46,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9.-]{1,64}")
 
 
 class MailChannel:
-    """One mail server, and the recipients of its messages."""
+    """One mail server, and the recipients to whom it delivers notices."""
 
     def __init__(
         self,
@@ -67,17 +67,17 @@ class MailChannel:
         self._texts = texts
         self._clock = clock
         self._delivery_seconds = delivery_seconds
-        #: Refused recipient -> a line about it.
+        #: Refused recipient -> a line that says why the server refused the recipient.
         self._refused: Mapping[str, str] = {}
 
     @property
     def refusals(self) -> Sequence[str]:
-        """Lines about refused recipients; see NoticeChannel.refusals."""
+        """Lines about refused recipients, as NoticeChannel.refusals describes."""
         return tuple(self._refused.values())
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """Sends the notice; see NoticeChannel.send. One accepted recipient is enough, because another try would write
-        to that recipient again."""
+        """Sends the notice, as NoticeChannel.send describes. One accepted recipient is enough, because another try
+        would write to that recipient again."""
         message = mail_message(
             self._texts, notice, sender=self._sender, recipients=self._recipients, at_ms=at_ms
         ).as_bytes()
@@ -99,9 +99,10 @@ class MailChannel:
             raise ChannelAway(self._told(f"{url} gave no answer: {error}")) from error
 
     def _deliver(self, url: Url, message: bytes) -> Mapping[str, tuple[int, bytes]]:
-        """Delivers the message. Returns the refused recipients with the server's answers; the others get the message.
+        """Delivers the message. Returns the refused recipients with the server's answers. All other recipients get the
+        message.
 
-        Raises what smtplib raises, and ChannelRefused if the server offers too little.
+        Raises what smtplib raises. Raises ChannelRefused if the server offers too little.
         """
         context = ssl.create_default_context()
         client = _connection(url, context, Deadline(self._clock, self._delivery_seconds))
@@ -126,7 +127,7 @@ class MailChannel:
             client.close()
 
     def _remember(self, refused: Mapping[str, tuple[int, bytes]]) -> None:
-        """Logs each refusal once, not with each message."""
+        """Logs each refusal once, although each message is refused."""
         lines = {one: self._refusal(one, code, words) for one, (code, words) in refused.items()}
         for one in lines.keys() - self._refused.keys():
             about = {"notifier": self._name, "recipient": visible(one), "error": lines[one]}

@@ -1,4 +1,4 @@
-"""The shared part of the platforms: a POST of JSON to a secret address, and an answer that reports success or
+"""The shared part of the platforms. A notice is a POST of JSON to a secret address, and the answer reports success or
 failure."""
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ class Answers(Protocol):
     """How one platform answers."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Returns if the platform has accepted the notice. Raises ChannelAway or ChannelRefused.
+        """Returns if the platform has accepted the notice. Otherwise raises ChannelAway or ChannelRefused.
 
-        `name`: the notifier's. `hidden`: its secrets, which the platform's words may repeat; URLs are whole.
+        `name`: the notifier's name. `hidden`: the notifier's secrets, which the platform's words may repeat. A URL
+        among them is complete.
         """
         ...
 
@@ -34,9 +35,9 @@ class PlatformMessage:
 
     notice: Notice
     text: NoticeText
-    #: Key of the signature; None: the message is not signed.
+    #: Key of the signature. None: the message is not signed.
     secret: str | None
-    #: Time of this try.
+    #: Time of this attempt to send.
     at_ms: int
 
 
@@ -49,7 +50,7 @@ class PlatformChannel(ABC):
     def __init__(
         self, *, name: str, url: SecretText, texts: NoticeTexts, post: HttpPost, secret: SecretText | None = None
     ) -> None:
-        """`secret` None: the receiver or its platform has no signatures."""
+        """`secret` None: the receiver or the platform has no signatures."""
         self._name = name
         self._url = url
         self._texts = texts
@@ -57,7 +58,7 @@ class PlatformChannel(ABC):
         self._secret = secret
 
     def send(self, notice: Notice, *, at_ms: int) -> None:
-        """Sends the notice; see NoticeChannel.send."""
+        """Sends the notice, as NoticeChannel.send describes."""
         secret = None if self._secret is None else signature_secrets(self._secret)[0]
         message = PlatformMessage(notice=notice, text=self._texts.of(notice), secret=secret, at_ms=at_ms)
         url, body = self._request(self._url.reveal(), message)

@@ -1,4 +1,5 @@
-"""The proxy for a receiver, from HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Errors never contain parts of their values."""
+"""The proxy for a receiver, from HTTPS_PROXY, HTTP_PROXY and NO_PROXY. Errors never contain parts of these variables'
+values."""
 
 from __future__ import annotations
 
@@ -22,13 +23,13 @@ _FORM = "http://user:password@host:3128, with user and password percent-encoded"
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Proxy:
-    """An HTTP proxy. The connection to it is without TLS."""
+    """An HTTP proxy. The connection to the proxy is not encrypted."""
 
     host: str
     port: int
-    #: The value of Proxy-Authorization; None: the proxy needs none.
+    #: The value of Proxy-Authorization. None: the proxy needs no login.
     login: str | None
-    #: Its origin: HTTPS_PROXY or HTTP_PROXY.
+    #: Variable that names the proxy: HTTPS_PROXY or HTTP_PROXY.
     variable: str
 
     @property
@@ -37,7 +38,8 @@ class Proxy:
         return {} if self.login is None else {"Proxy-Authorization": self.login}
 
     def refusal(self, status: int, *, name: str) -> ChannelAway | ChannelRefused:
-        """Makes the error for the proxy's own answer that is not 2xx. `name`: the receiver's."""
+        """Makes the error for an answer that is not 2xx and comes from the proxy itself. `name`: the receiver's
+        name."""
         found = f"{name}: the proxy of {self.variable} answers {status}"
         if status >= 500 or status in (408, 429):
             return ChannelAway(found)
@@ -46,8 +48,8 @@ class Proxy:
 
 
 def proxy_of(receiver: SplitResult, proxies: Mapping[str, str], *, name: str) -> Proxy | None:
-    """Finds the proxy for a receiver's URL. None: the receiver is asked directly. `proxies`: as urllib reads them from
-    the environment.
+    """Finds the proxy for a receiver's URL. None: the receiver is asked directly. `proxies`: the proxies as urllib
+    reads them from the environment.
 
     Raises ChannelRefused for an unusable variable.
     """

@@ -24,7 +24,8 @@ from reconciler.words import said, sentences
 #: RocketMQ's own limits (TopicValidator and Validators). No name is longer.
 TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
-#: With it, the longest notice fits into 4096 bytes, WeCom's limit, however its characters are escaped.
+#: Most characters of the detail. With this limit, the longest notice fits into 4096 bytes, WeCom's limit, however its
+#: characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
 #: Most characters of all links together.
 LINK_CHARACTERS_MAX = 500
@@ -42,14 +43,14 @@ RUNBOOKS: Mapping[NoticeKind, str] = {
     NoticeKind.BROKER_AWAY: "docs/runbooks/AccountedUntilStale.md",
     NoticeKind.DATABASE_AWAY: "docs/runbooks/AccountedUntilStale.md",
 }
-#: What clients make a link of: any scheme, and the usual name of a web server.
+#: Texts of which clients make a link: any scheme, and the usual name of a web server.
 _SCHEME = re.compile(r":(?=[/\\]{2})|(?<=\bmailto):", re.IGNORECASE)
 _WEB = re.compile(r"\b(www)\.", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeText:
-    """A notice as plain single lines, without any markup. Lines that do not apply are empty."""
+    """A notice as plain single lines without markup. A line that does not apply is empty."""
 
     #: One of LANGUAGES.
     language: str
@@ -60,8 +61,8 @@ class NoticeText:
     next_step: str
     #: "Runbook: docs/runbooks/LostMessages.md", "Notice: 01JDHQZX8M4T6W2C9V3B5N7K1R"
     references: tuple[str, ...]
-    #: (Label, http(s) URL): the page of the console about the notice, and its runbook there. No character of a URL ends
-    #: a link in any format. Empty: there is no console.
+    #: Links as (label, http(s) URL): the console's page about the notice, and the console's page of its runbook. No
+    #: character of a URL ends a link in any format. Empty: there is no console.
     links: Sequence[tuple[str, str]]
 
     @property
@@ -81,7 +82,7 @@ class NoticeTexts:
         self._console_url = console_url
 
     def text(self, key: str, /, **values: object) -> str:
-        """Fills the places of one text of the catalogue. Raises KeyError for an unknown key."""
+        """Fills the placeholders of one text of the catalogue. Raises KeyError for an unknown key."""
         return self._texts[key].format(**values)
 
     def of(self, notice: Notice) -> NoticeText:
@@ -107,8 +108,8 @@ class NoticeTexts:
         return str(notice.count) if notice.count <= counted else self.text("words.more-than", number=counted)
 
     def _links(self, notice: Notice) -> Sequence[tuple[str, str]]:
-        """Returns links that are short enough together. The console's first page replaces an address that is too
-        long."""
+        """Returns links whose lengths together are within the limit. If an address is too long, the console's first
+        page replaces it."""
         if self._console_url is None:
             return ()
         page, runbook = console_link(self._console_url, notice), runbook_link(self._console_url, RUNBOOKS[notice.kind])
@@ -153,7 +154,8 @@ class NoticeTexts:
         return seen.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
 
     def _shown(self, text: str, characters_max: int) -> str:
-        """Makes a text from outside one limited, visible line, without addresses that clients would link."""
+        """Makes one visible line of limited length from a text from outside. The line has no address of which clients
+        would make a link."""
         line = " ".join(visible(text[: 2 * characters_max]).split())
         line = _WEB.sub(r"\1[.]", _SCHEME.sub("[:]", line))
         if len(text) <= characters_max and len(line) <= characters_max:

@@ -51,14 +51,14 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 
 
 class WebhookChannel:
-    """Sends notices by POST (ports.NoticeChannel). Used by one thread at a time."""
+    """Sends notices by POST (ports.NoticeChannel). One thread at a time uses this object."""
 
     refusals: Sequence[str] = ()
 
     def __init__(
         self, *, name: str, url: SecretText, secrets: Sequence[SecretText], console_url: str | None, post: HttpPost
     ) -> None:
-        """`secrets`: each makes a signature; without them messages have none."""
+        """`secrets`: secrets that each make a signature. Empty: messages have no signature."""
         self._name = name
         self._url = url
         self._secrets = secrets
@@ -80,7 +80,7 @@ class WebhookChannel:
 
 
 def signing_key(text: str) -> bytes:
-    """Decodes a secret. Raises ValueError with a remedy, which repeats nothing of it."""
+    """Decodes a secret. Raises ValueError, whose text has a remedy and no part of the secret."""
     try:
         key = b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -105,7 +105,7 @@ def _signature(key: bytes, signed: bytes) -> str:
 
 
 def encode_notice(notice: Notice, *, console_url: str | None) -> bytes:
-    """Encodes the body in ASCII; invisible characters are escaped."""
+    """Encodes the body in ASCII. Invisible characters are escaped."""
     document = {
         "version": VERSION,
         "type": f"reconciler.{notice.kind.value.lower()}",

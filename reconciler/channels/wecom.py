@@ -21,7 +21,7 @@ from reconciler.channels.platform_channel import PlatformChannel, PlatformMessag
 from reconciler.channels.texts import NoticeText
 
 CONTENT_BYTES_MAX = 4_096
-#: A limit per minute has passed after a minute.
+#: Pause after which a limit per minute has passed.
 _MINUTE_SECONDS = 60.0
 _SPECIAL = re.compile(r"[<>\[\]`*@&\\~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 #: Distance from an ASCII character to its form of full width.

@@ -1,6 +1,6 @@
-"""The demo's last step: the audit, in its own process, judges the whole run by databases and history.
+"""The demo's last step: the audit, in a process of its own, judges the whole run by the databases and the history.
 
-Without the extra `audit` or Java it judges without Spark, and one line on standard error says why.
+Without the extra `audit` or without Java, the audit judges without Spark. One line on standard error then says why.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _ANSWERED = (0, 1)
 class AuditAnswer:
     """The audit's answer."""
 
-    #: clean or violations; None: no audit was requested.
+    #: Verdict of the audit: clean or violations. None: no audit was requested.
     verdict: str | None
-    #: Class -> its keys in both groups. Classes without keys are left out.
+    #: Class -> number of its keys in both groups. Classes without keys are left out.
     classes: dict[str, int]
 
 
 def window_of(job: DemoJob) -> tuple[int, int]:
-    """Returns the window from the first key's time to the last one's, in milliseconds, by the audit's rules.
+    """Returns the window from the first key's time to the last key's time, in milliseconds, by the audit's rules.
 
     A commit that was seen late counts at the time when it was seen.
     """
@@ -48,13 +48,14 @@ def window_of(job: DemoJob) -> tuple[int, int]:
             for key, at_ms in db.execute(query):
                 seen[key] = min(at_ms, seen.get(key, at_ms))
     late_ms = round(LATE_AFTER_SECONDS * 1000)
-    # of a rolled back one nothing is seen
+    # a transaction that rolled back is never seen
     times = [max(at_ms, seen[key] - late_ms) if key in seen else at_ms for key, at_ms in written.items()]
     return min(written.values()), max(times) + 1
 
 
 def is_closed(job: DemoJob, end_ms: int) -> bool:
-    """Returns True if every shard has had a round so late that no later effect is in time for the window."""
+    """Returns True if every shard has had a late enough round. After that round, no later effect is in time for the
+    window."""
     closes_ms = end_ms + round(LATE_AFTER_SECONDS * 1000)
     with closing(connect(job.files.ledger)) as db:
         rows = db.execute(

@@ -17,12 +17,12 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, pull
 from reconciler.rocketmq.wire.record import MessageRecord
 
 QUEUES = 4
-#: Group of the pulls. Its offsets are not stored.
+#: Group of the demo's pulls. The broker does not store its offsets.
 VIEW_GROUP = "demo-view"
 
 
 class BrokerView:
-    """Requests to the brokers. Used by one thread; closes its connections at the end of the block."""
+    """Requests to the brokers. One thread uses this object. Its connections are closed at the end of the block."""
 
     def __init__(self, job: DemoJob, clock: Clock) -> None:
         self._topic = job.topic
@@ -59,8 +59,8 @@ class BrokerView:
 def visible_records(
     instance: ClientInstance, topic: str, *, group: str
 ) -> Iterator[tuple[MessageQueue, MessageRecord]]:
-    """Yields every record of the topic that consumers can see, queue by queue. `group`: a group for these pulls
-    alone."""
+    """Yields every record of the topic that consumers can see, queue by queue. `group`: a group that only makes these
+    pulls."""
     client, offsets = instance.client, Offsets(instance.client)
     masters = instance.routes.masters(topic)
     for queue in instance.routes.read_queues(topic):

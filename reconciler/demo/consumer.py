@@ -1,7 +1,7 @@
-"""A consumer process of the demo: `main`, in a forked process.
+"""A consumer process of the demo. `main` runs in a forked process.
 
-It runs a transactional handler on the push consumer, like a service. Two things are special: some processes kill
-themselves between effect and acknowledgement, and the lagging group stops until it is released.
+The process runs a transactional handler on the push consumer, like a service. Two things are special. Some processes
+kill themselves between effect and acknowledgement. The lagging group stops until it is released.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LAG_AFTER = 5
 
 
 class DemoRecorder:
-    """Records as a service does. Before the first record of each planned message, it kills the process: an effect
-    without an acknowledgement."""
+    """Records as a service does. It kills the process before the first record of each planned message, so that there is
+    an effect without an acknowledgement."""
 
     def __init__(self, recorder: CommitRecorder, inbox: Path, truth: Path, kills: frozenset[int]) -> None:
         self._recorder = recorder
@@ -60,7 +60,7 @@ class DemoRecorder:
 class LaggingHandler(TransactionalHandler):
     """Passes a few messages on, then holds every message back until the group is released."""
 
-    #: File that releases the group once it exists.
+    #: File whose existence releases the group.
     released: Path
     stop: threading.Event
     _passed = 0
@@ -76,8 +76,8 @@ class LaggingHandler(TransactionalHandler):
 
 
 def main(job_path: str, group: str, number: str) -> int:
-    """Consumes until SIGTERM; returns 0."""
-    del number  # it only names the process
+    """Consumes until SIGTERM. Returns 0."""
+    del number  # the number only names the process
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     job = DemoJob.read(Path(job_path))
@@ -96,7 +96,7 @@ def main(job_path: str, group: str, number: str) -> int:
             handler = transactional_handler(engine, group=name, topics=job.topic, recorder=deadly)(apply_effect)
         consumer = TransactionalConsumer(handler, name_servers=job.name_servers, offset_commit_interval_seconds=0.5)
         with consumer:
-            while not stop.wait(1):  # without a limit, a signal just before the wait would not end it
+            while not stop.wait(1):  # without a limit, a signal that comes just before the wait would not end the wait
                 pass
     engine.dispose()
     return 0

@@ -26,7 +26,7 @@ class DemoJob:
     lose: int
     seed: int
     shards: int
-    #: Rungs of the repair ladder; empty: repairs are off.
+    #: Rungs of the repair ladder. Empty: repairs are off.
     repair_order: tuple[str, ...]
     accept_unverified_redis: bool
     #: True: the audit is the last step.

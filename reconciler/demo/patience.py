@@ -1,4 +1,4 @@
-"""Waits for an act of the demo. A slow act may continue, but one without progress is given up."""
+"""Waits for an act of the demo. A slow act may continue, but an act without progress is given up."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.demo.processes import DemoFailed
 
-#: How long an act may be without progress: a slow machine starts a dozen processes within it.
+#: Longest time without progress in an act. A slow machine starts a dozen processes within this time.
 STANDSTILL_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 
 
 class Patience:
-    """Ends after two minutes without progress. Used by one thread."""
+    """Gives an act up after two minutes without progress. One thread uses this object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,11 +21,11 @@ class Patience:
         self._moved_seconds = clock.monotonic_seconds()
 
     def begin(self) -> None:
-        """Begins the next act, which counts from 0."""
+        """Begins the next act. Progress counts from 0 again."""
         self._counted = 0
 
     def count(self, number: int) -> None:
-        """Counts progress. A higher number than ever before in this act restarts the time."""
+        """Records progress. A number higher than all earlier numbers of this act restarts the time."""
         if number > self._counted:
             self._counted = number
             self._moved_seconds = self._clock.monotonic_seconds()

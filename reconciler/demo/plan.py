@@ -1,4 +1,4 @@
-"""The plan of the demo's producers, message by message: a pure function of the numbers and the seed."""
+"""The plan of the demo's producers, message by message. It depends only on the numbers and the seed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PlannedMessage:
 
     number: int
     fate: MessageFate
-    #: Producer process that sends it; the dead group's process has the number PRODUCERS.
+    #: Number of the producer process that sends the message. The dead group's process has the number PRODUCERS.
     producer: int
     tag: str
 

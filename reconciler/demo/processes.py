@@ -1,7 +1,7 @@
-"""Child processes of the demo: started with their output in a file, watched, stopped by pid.
+"""Child processes of the demo. Their output goes to files. They are watched, and stopped by pid.
 
-Producers and consumers are killed and restarted often. They are forked from a process that has imported everything,
-because each would otherwise need seconds of a processor for that.
+Producers and consumers are killed and restarted often. They are forked from a process that has imported everything.
+Otherwise each start would need seconds of processor time for imports.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Forked:
         self._process = process
 
     def poll(self) -> int | None:
-        """Returns None while it runs. A negative number is the signal that ended it."""
+        """Returns None while the process runs. A negative number is the signal that ended the process."""
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
@@ -88,11 +88,11 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs. A negative number is the signal that ended it."""
+        """Exit code of the process. None: the process runs. A negative number is the signal that ended the process."""
         return self.process.poll()
 
     def tail(self, lines: int = 15) -> str:
-        """Returns the end of its output."""
+        """Returns the end of the process's output."""
         try:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -101,7 +101,7 @@ class Child:
 
 @dataclass(slots=True)
 class Children:
-    """All child processes of a demo. Used by one thread; `stop_all` leaves no process behind."""
+    """All child processes of a demo. One thread uses this object. `stop_all` leaves no process behind."""
 
     files: DemoFiles
     clock: Clock
@@ -163,7 +163,7 @@ class Children:
                 raise DemoFailed(f"{child.name} ended with {child.exit_code}:\n{child.tail()}")
 
     def stop_all(self) -> None:
-        """Ends everything: first the users of broker and Redis, then these. Never raises."""
+        """Ends all processes: first the users of broker and Redis, then broker and Redis. Never raises."""
         infrastructure = [child for child in self._children if child.name in INFRASTRUCTURE]
         self._end([child for child in reversed(self._children) if child not in infrastructure])
         self._end(infrastructure)

@@ -42,7 +42,7 @@ class RolledBackOnPurpose(Exception):
 
 
 class LossyTransport:
-    """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Called by several threads."""
+    """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Several threads call this object."""
 
     def __init__(self, truth: Path) -> None:
         self._truth = truth
@@ -50,11 +50,11 @@ class LossyTransport:
         self._db: sqlite3.Connection = sqlite3.connect(truth, timeout=30, check_same_thread=False)
 
     def outgoing(self, _address: str, command: Command) -> Command | None:
-        """Returns the frame, or None to drop it. The sender then gets a time-out at once."""
+        """Returns the frame, or None if the frame is dropped. The sender of a dropped frame gets a time-out at once."""
         return None if command.code == RequestCode.END_TRANSACTION and self._is_loss(command) else command
 
     def incoming(self, _address: str, command: Command) -> Command | None:
-        """Returns the frame, or None to drop the broker's check-back."""
+        """Returns the frame, or None if the frame is a check-back that is dropped."""
         return None if command.code == RequestCode.CHECK_TRANSACTION_STATE and self._is_loss(command) else command
 
     def _is_loss(self, command: Command) -> bool:
@@ -62,12 +62,12 @@ class LossyTransport:
             return is_loss(self._db, command.fields.get("msgId", ""))
 
     def close(self) -> None:
-        """Closes its database."""
+        """Closes the connection to the demo's records."""
         self._db.close()
 
 
 class DeadlyAnnouncements:
-    """Kills the process instead of announcing one key. Used by the producing thread."""
+    """Kills the process in place of one key's announcement. The producing thread uses this object."""
 
     def __init__(self, sender: AnnouncementSender) -> None:
         self._sender = sender

@@ -54,7 +54,7 @@ _FIRST_LOSS = (
 
 
 class Scenario:
-    """One run. Used by one thread."""
+    """One run of the demo. One thread uses this object."""
 
     def __init__(self, job: DemoJob, children: Children, clock: Clock) -> None:
         self._job = job

@@ -23,7 +23,7 @@ LOAD_ENDED = "load_ended"
 
 @dataclass(frozen=True, slots=True)
 class DemoFiles:
-    """Places of the databases. `--keep` leaves them."""
+    """Places of the databases. With `--keep` they stay after the demo."""
 
     folder: Path
 
@@ -63,7 +63,7 @@ class DemoFiles:
 
     @property
     def released(self) -> Path:
-        """File that releases the lagging group once it exists."""
+        """File whose existence releases the lagging group."""
         return self.folder / "released"
 
     def log(self, process: str) -> Path:
@@ -72,7 +72,7 @@ class DemoFiles:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Opens a connection that waits for locks; the caller closes it."""
+    """Opens a connection that waits for locks. The caller closes the connection."""
     return sqlite3.connect(path, timeout=30, isolation_level=None)
 
 
@@ -128,7 +128,7 @@ def is_loss(db: sqlite3.Connection, key: str) -> bool:
 
 
 def set_mark(path: Path, name: str, at_ms: int) -> None:
-    """Notes a moment of the demo."""
+    """Records a moment of the demo."""
     with closing(connect(path)) as db:
         db.execute("INSERT INTO marks VALUES (?, ?)", (name, at_ms))
 
