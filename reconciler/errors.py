@@ -206,10 +206,15 @@ class ProtocolViolation(MalformedInput):
 class BrokerRefused(PermanentError):
     """The broker answered with an error code (org.apache.rocketmq.remoting.protocol.ResponseCode)."""
 
-    def __init__(self, code: int, remark: str | None, *, request: str = "request") -> None:
+    def __init__(self, code: int, remark: str | None, *, request: str = "request", remedy: str = "") -> None:
+        """`remedy` stands in place of the further lines of the remark, which are links."""
         self.code = code
         self.remark = remark
-        super().__init__(f"{request} refused with code {code}: {remark or 'no remark'}")
+        self.request = request
+        said = remark or "no remark"
+        if remedy:
+            said = f"{said.splitlines()[0].strip()}; {remedy}"
+        super().__init__(f"{request} refused with code {code}: {said}")
 
 
 class TopicNotFound(BrokerRefused):

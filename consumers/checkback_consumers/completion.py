@@ -58,6 +58,14 @@ _ASKED = {
         "WHERE name = 'incomplete'"
     ),
 }
+_HAS_TABLE = {
+    "postgresql": "SELECT to_regclass('reconciler_inbox') IS NOT NULL",
+    "mysql": (
+        "SELECT COUNT(*) FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'reconciler_inbox'"
+    ),
+    "sqlite": "SELECT count(*) FROM pragma_table_info('reconciler_inbox')",
+}
 #: Takes SQLite's write lock, as writing the inbox row does. A read without the lock would fix the snapshot of the
 #: transaction. If another process then commits, SQLite refuses the row at once (SQLITE_BUSY_SNAPSHOT) instead of
 #: waiting.
@@ -110,7 +118,7 @@ class KnownCompletions:
         with self._lock:
             self._note(place, (found, now))
         if not found.is_written:
-            self._tell(f"of {name} ({session.dialect})", has_column=bool(has_column))
+            self._tell(f"of {name} ({session.dialect})", session, has_column=bool(has_column))
         return found
 
     def forget(self, database: sa.Engine | Callable[[], Any], session: SqlSession, *, is_refused: bool) -> None:
@@ -130,7 +138,11 @@ class KnownCompletions:
         with suppress(TypeError):
             self._known[place] = known
 
-    def _tell(self, database: str, *, has_column: bool) -> None:
+    def _tell(self, database: str, session: SqlSession, *, has_column: bool) -> None:
+        if database in self._told:
+            return
+        if not has_column and not (session.select_one(_HAS_TABLE[session.dialect], {}) or (0,))[0]:
+            return  # each message fails and says that the table is missing
         with self._lock:
             if database in self._told or len(self._told) >= _TOLD_MAX:
                 return

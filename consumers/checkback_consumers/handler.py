@@ -32,12 +32,14 @@ from checkback_consumers.effect import BatchInbox, Inbox, SqlInbox, require_data
 from checkback_consumers.errors import HandlerRefused, InboxNotReached, IncompleteEffect
 from checkback_consumers.inbox import SOURCE_CONSUMER, InboxAnswer, InboxEntry
 from checkback_consumers.message import ConsumedMessage, dedupe_identity, digest_of, former_identity
+from reconciler.contract.tables import INBOX
 from reconciler.contract.unique_key import is_unique_key
 from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageError, told_error
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPICS
 from reconciler.sql.awaited_connection import connections_max, is_async_engine
-from reconciler.sql.engines import class_names, driver_error, sqlstate_of
+from reconciler.sql.engines import class_names, driver_error, lacks_schema, sqlstate_of
+from reconciler.sql.rights import is_refused
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -148,8 +150,9 @@ class TransactionalHandler:
     ) -> None:
         """`inbox` is one inbox for all messages, or a function that returns the inbox of a message, in one of several
         databases. `loop` is the loop of a handler that is a coroutine, or None if the handler is a plain function."""
-        if not group:
+        if not isinstance(group, str) or not group:
             raise InvalidValue("group", group, "name the consumer group")
+        _require_two_arguments(handler)
         if loop is None and _runs_later(handler):
             raise InvalidValue(
                 "handler",
@@ -303,7 +306,7 @@ class TransactionalHandler:
         except Exception as error:
             if has_begun or _is_of_the_message(error):
                 raise
-            raise InboxNotReached(f"the inbox of {self.group}: {told_error(error)}") from error
+            raise InboxNotReached(f"the inbox of {self.group}: {told_error(error)}{_remedy(error)}") from error
 
     def _entry(self, message: ConsumedMessage, source: str) -> InboxEntry:
         if message.topic in _UNDECIDED:
@@ -354,6 +357,35 @@ class TransactionalHandler:
             return
         if not self._recorder.record(message.topic, message.unique_key):
             self.counts.unrecorded += 1
+
+
+def _require_two_arguments(handler: Callable[..., object]) -> None:
+    """Raises InvalidValue for a handler that cannot be called with a message and a connection."""
+    if getattr(handler, "__signature__", None) is not None:
+        return  # a decorator wrote it, which may not be how the handler is called
+    try:
+        found = signature(handler, follow_wrapped=False)
+    except (TypeError, ValueError):  # written in C, without a signature
+        return
+    try:
+        found.bind(None, None)
+    except TypeError as error:
+        name = getattr(handler, "__qualname__", type(handler).__qualname__)
+        remedy = f"it is called as {name}(message, connection), with both by position"
+        raise InvalidValue("handler", f"{name}{found}", remedy) from error
+
+
+def _remedy(error: Exception) -> str:
+    """Returns what ends an error of the inbox's own table; empty: nothing here does."""
+    text = str(driver_error(error)).partition("\n")[0]
+    if INBOX.name not in text:
+        return ""
+    if lacks_schema(text):
+        what = f"{INBOX.name} lacks a column" if "column" in text else f"the table {INBOX.name} is missing"
+        return f"; {what}: run reconciler db upgrade inbox"
+    if is_refused(error):
+        return f"; GRANT SELECT, INSERT, UPDATE (incomplete) ON {INBOX.name} to this login"
+    return ""
 
 
 def _runs_later(function: Callable[..., object]) -> bool:

@@ -43,7 +43,7 @@ class AnnouncementRoute:
     def __post_init__(self) -> None:
         if not 1 <= self.queues <= SHARDS_MAX:
             raise InvalidValue("queues", self.queues, f"1 to {SHARDS_MAX}, as the unique-key topic has on every master")
-        if not self.environment or len(self.environment) > 64:
+        if not isinstance(self.environment, str) or not self.environment or len(self.environment) > 64:
             raise InvalidValue("environment", self.environment, "1 to 64 characters, as in the service's settings")
 
         if self.signature_secret == b"":

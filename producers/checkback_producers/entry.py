@@ -26,6 +26,12 @@ def prepare_message(message: Message, *, business_id: str | None, unique_key: st
     """
     if message.delay_level is not None:
         raise InvalidValue("delay_level", message.delay_level, "a transactional message cannot be delayed")
+    if business_id and not isinstance(business_id, str):
+        raise InvalidValue(
+            "business_id",
+            business_id,
+            f"a str of at most {NAME_CHARACTERS_MAX} characters, not {type(business_id).__name__}: write str(...)",
+        )
     named = message.properties.get(BUSINESS_ID)
     if business_id is not None and named not in (None, business_id):
         raise InvalidValue("business_id", business_id, f"the message has another property {BUSINESS_ID}: {named!r}")

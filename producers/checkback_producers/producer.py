@@ -57,6 +57,8 @@ class TransactionalProducer:
         together that became due within this time. Otherwise, each block announces its own key.
         """
         _require_consistent(outbox, without_outbox=without_outbox, completion=completion, keep_bodies=keep_bodies)
+        if not isinstance(group, str) or not group:
+            raise InvalidValue("group", group, "the name of the producer group")
         if local_transaction_timeout_seconds <= 0:
             raise InvalidValue(
                 "local_transaction_timeout_seconds", local_transaction_timeout_seconds, "more than the longest one"
@@ -106,6 +108,11 @@ class TransactionalProducer:
         Can raise DatabaseAway and TransientError. Raises ConfigurationError if tables are missing, or for
         `completion="check"` on brokers that never check back (up to 4.2).
         """
+        if self._is_running:
+            raise UsageError(
+                f"the producer of group {self.group} is started already: start it once. AsyncTransactionalProducer "
+                "starts the producer that it gets: do not start it yourself"
+            )
         if self._outbox is None:
             logger.warning(
                 "no_outbox: producer group %s has no outbox (the weaker mode): commits are not proved, a crash "

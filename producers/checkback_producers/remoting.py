@@ -21,6 +21,7 @@ from reconciler.errors import (
     ConfigurationError,
     InvalidValue,
     ReconcilerError,
+    TopicNotFound,
     TransientError,
     UsageError,
 )
@@ -117,6 +118,12 @@ class RemotingHalves:
             raise HalfNotSafe(
                 error.half.unique_key, status=error.status.name, end_answer=_send_answer(error.end_answer)
             ) from error
+        except TopicNotFound as error:
+            remedy = (
+                f"make the topic {message.topic} (mqadmin updateTopic, or reconciler topics create --business), or "
+                "correct its name"
+            )
+            raise TopicNotFound(error.code, error.remark, request=error.request, remedy=remedy) from error
         return SentHalf(
             unique_key=half.unique_key,
             broker=half.broker_name,

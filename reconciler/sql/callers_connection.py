@@ -180,6 +180,11 @@ def package_of(kind: type) -> str:
 
 
 def _package_of(raw: object, given: object) -> str:
+    if given is None:
+        raise UnsafeConnection(
+            "None is no connection: in Django, connection.connection is None until Django has connected: pass it "
+            "inside transaction.atomic()"
+        )
     kinds = type(raw).__mro__
     if hasattr(raw, "cursor") and not any(kind.__name__.startswith("Async") for kind in kinds):
         for kind in kinds:

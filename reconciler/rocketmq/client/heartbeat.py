@@ -105,7 +105,9 @@ class HeartbeatService:
         already."""
         with self._lock:
             if group in self._producers:
-                raise UsageError(f"producer group {group} is registered twice at one client instance")
+                raise UsageError(
+                    f"producer group {group} is registered twice at one client instance: start one producer of it once"
+                )
             self._producers[group] = addresses
         self._start()
 

@@ -336,7 +336,10 @@ class RemotingClient:
             if self._is_closed:
                 raise UsageError("this client is closed")
             if os.getpid() != self._process:
-                raise UsageError("this client belongs to the parent process: make a RemotingClient after the fork")
+                raise UsageError(
+                    "the client was opened before a fork and belongs to the parent process: call open_producer, and "
+                    "open the consumer, after the fork (gunicorn: in post_fork)"
+                )
             peer = self._peers.get(address)
             if peer is None:
                 parse_address(address)

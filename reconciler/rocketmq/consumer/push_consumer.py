@@ -70,7 +70,7 @@ class PushConsumer:
         settings: PushSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        if not group:
+        if not isinstance(group, str) or not group:
             raise InvalidValue("group", group, "the name of a consumer group")
         if (name_servers is None) == (instance is None):
             raise UsageError("give either name_servers or instance")

@@ -123,7 +123,7 @@ class TransactionMQProducer:
         check_queue: int = QUEUE_CAPACITY,
         clock: Clock | None = None,
     ) -> None:
-        if not group:
+        if not isinstance(group, str) or not group:
             raise InvalidValue("group", group, "the name of a producer group")
         if (name_servers is None) == (instance is None):
             raise UsageError("give either name_servers or instance")

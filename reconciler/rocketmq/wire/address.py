@@ -36,6 +36,8 @@ def bracketed(address: str) -> str:
 
 def parse_addresses(addresses: str) -> tuple[str, ...]:
     """Parses a list "a;b" (Java's namesrvAddr). Raises InvalidValue for an empty list or a bad address."""
+    if not isinstance(addresses, str):
+        raise InvalidValue("name_servers", addresses, f'a str, not {type(addresses).__name__}: "host:port;host:port"')
     found = tuple(part.strip() for part in addresses.split(";") if part.strip())
     if not found:
         raise InvalidValue("name servers", addresses, 'at least one address: "host:port;host:port"')

@@ -49,13 +49,18 @@ class Message:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
-        if not isinstance(self.body, bytes) or not 0 < len(self.body) <= MAXIMUM_BODY_BYTES:
-            shown = f"{len(self.body)} bytes" if isinstance(self.body, bytes) else type(self.body).__name__
-            raise InvalidValue("body", shown, f"1 to {MAXIMUM_BODY_BYTES} bytes")
+        if not isinstance(self.body, bytes):
+            raise InvalidValue(
+                "body", type(self.body).__name__, "bytes are wanted: text.encode(), or json.dumps(value).encode()"
+            )
+        if not 0 < len(self.body) <= MAXIMUM_BODY_BYTES:
+            raise InvalidValue("body", f"{len(self.body)} bytes", f"1 to {MAXIMUM_BODY_BYTES} bytes")
         if self.tags is not None:
             _check_text("tags", self.tags)
             if self.tags != self.tags.strip() or "||" in self.tags:
                 raise InvalidValue("tags", self.tags, "one tag, without spaces around it and without ||")
+        if not hasattr(self.keys, "__iter__"):
+            raise InvalidValue("keys", self.keys, 'words in a tuple: ("order-7",)')
         for key in self.keys:
             _check_text("keys", key)
             if key.split() != [key]:
@@ -72,6 +77,8 @@ class Message:
 
     def _check_properties(self) -> None:
         size = 0
+        if not hasattr(self.properties, "items"):
+            raise InvalidValue("properties", self.properties, 'names and texts in a dict: {"channel": "web"}')
         for name, value in self.properties.items():
             _check_text("properties", name)
             _check_text("properties", value, of=name)

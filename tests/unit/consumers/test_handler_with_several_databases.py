@@ -143,3 +143,9 @@ def test_a_handed_over_message_takes_effect_in_its_own_database(engines: Mapping
         make_due(engines["north"])
         worker.run_once()
     assert row_of(engines["north"], nowhere).state == "FAILED"
+
+
+def test_a_connection_that_django_has_not_made_yet_names_the_block() -> None:
+    """Django's connection.connection is None until its first statement, or until atomic() begins."""
+    with pytest.raises(UsageError, match=r"None is no connection: .* inside transaction\.atomic\(\)"):
+        transactional_handler(lambda: None, group="billing")(pay).apply(message())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
+from checkback_consumers.effect import SqlInbox
 from checkback_consumers.errors import InboxNotReached, IncompleteEffect
 from checkback_consumers.handler import TransactionalHandler, transactional_handler
 from checkback_consumers.inbox import InboxAnswer
@@ -378,3 +381,61 @@ def test_the_source_of_an_effect_is_kept(engine: sa.Engine) -> None:
     received: HandedOverMessage = message()
     wrap(engine).apply(received, source="hand-over")
     assert inbox_rows(engine) == [(received.unique_key, None, "hand-over")]
+
+
+@pytest.mark.parametrize("number", [7, UUID(int=7)])
+def test_a_business_id_that_is_no_text_is_refused_by_name_and_type(engine: sa.Engine, number: Any) -> None:
+    wrapped = wrap(engine, dedupe_by=lambda _received: number)
+    with pytest.raises(InvalidValue, match=rf"dedupe_key = .*a str, not {type(number).__name__}"):
+        wrapped.apply(message())
+
+
+def one_too_few(received: ConsumedMessage) -> None: ...
+
+
+def one_too_many(received: ConsumedMessage, connection: sa.Connection, price: int) -> None: ...
+
+
+async def awaited_one_too_few(received: ConsumedMessage) -> None: ...
+
+
+@pytest.mark.parametrize("wrong", [one_too_few, one_too_many, awaited_one_too_few, partial(pay, connection=None)])
+def test_a_handler_that_cannot_take_a_message_and_a_connection_is_refused_at_once(
+    engine: sa.Engine, wrong: Any
+) -> None:
+    with pytest.raises(InvalidValue, match=r"handler = .*called as .*\(message, connection\)"):
+        TransactionalHandler(wrong, SqlInbox(engine), group="billing", loop=None)
+
+
+class Payer:
+    def __call__(self, received: ConsumedMessage, connection: sa.Connection) -> None:
+        pay(received, connection)
+
+    def pays(self, received: ConsumedMessage, connection: sa.Connection, *, price: int = 1) -> None:
+        pay(received, connection)
+
+
+@wraps(one_too_many)
+def injected(*given: Any) -> None:
+    pay(*given)
+
+
+@pytest.mark.parametrize(
+    "fitting", [Payer(), Payer().pays, partial(one_too_many, price=1), injected, lambda *given: None, dict.get]
+)
+def test_a_handler_that_takes_both_is_accepted_however_it_is_made(engine: sa.Engine, fitting: Any) -> None:
+    assert wrap(engine, fitting).group == "billing"
+
+
+def test_without_the_inboxs_table_each_failure_names_it_and_the_remedy(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = sa.create_engine(f"sqlite:///{tmp_path / 'empty.db'}")
+    try:
+        wrapped = wrap(empty)
+        with pytest.raises(InboxNotReached, match="table reconciler_inbox is missing: run reconciler db upgrade inbox"):
+            wrapped.apply(message())
+        assert wrapped(message()) is ConsumeStatus.RECONSUME_LATER
+    finally:
+        empty.dispose()
+    assert "inbox_rows_complete_at_once" not in caplog.text

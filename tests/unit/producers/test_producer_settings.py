@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from typing import Any
+from uuid import UUID
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -51,6 +52,9 @@ def test_settings_that_contradict_each_other(world: World, changes: dict[str, ob
         ({"end_timeout_seconds": 0.0}, InvalidValue, "end_timeout_seconds.*more than 0"),
         ({"name_servers": None}, UsageError, "name_servers or instance"),
         ({"announcements": AnnouncementRoute(environment="staging")}, ConfigurationError, "staging"),
+        ({"name_servers": ["a:1", "b:1"]}, InvalidValue, 'name_servers = .*a str, not list: "host:port;host:port"'),
+        ({"group": 7}, InvalidValue, "group = 7: the name of the producer group"),
+        ({"environment": 7}, InvalidValue, "environment = 7: 1 to 64 characters"),
     ],
 )
 def test_what_open_producer_cannot_do_is_refused(changes: Any, error: type[Exception], part: str) -> None:
@@ -221,3 +225,21 @@ def test_a_message_without_a_tag_or_with_names_as_long_as_their_column_is_refuse
     longest = producer.transaction(message(tags="t" * NAME_CHARACTERS_MAX), business_id="b" * NAME_CHARACTERS_MAX)
     assert bare.business_id
     assert longest.business_id == "b" * NAME_CHARACTERS_MAX
+
+
+@pytest.mark.parametrize("number", [7, UUID(int=7)])
+def test_a_business_id_that_is_no_text_is_refused_by_name_and_type(world: World, number: Any) -> None:
+    with (
+        world.producer() as producer,
+        pytest.raises(InvalidValue, match=rf"business_id = .*a str .*, not {type(number).__name__}: write str"),
+    ):
+        producer.transaction(message(), business_id=number)
+
+
+def test_a_second_start_is_refused_and_the_producer_goes_on(world: World) -> None:
+    with world.producer() as producer:
+        with pytest.raises(
+            UsageError, match=r"started already.*AsyncTransactionalProducer .* do not start it yourself"
+        ):
+            producer.start()
+        assert world.halves.is_running

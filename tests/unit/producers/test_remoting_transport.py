@@ -10,11 +10,12 @@ import pytest
 
 from checkback_producers.ports import AnnouncementMessage, Outcome, SentHalf
 from checkback_producers.remoting import RemotingAnnouncements, RemotingHalves
-from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, UsageError
+from reconciler.errors import BrokerUnavailable, ConfigurationError, ReconcilerError, TopicNotFound, UsageError
 from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
+from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.message_id import encode_offset_message_id
 from reconciler.rocketmq.wire.properties import decode_properties
 from tests.unit.producers.world import GROUP, message
@@ -170,3 +171,12 @@ def test_a_half_of_another_producer_is_ended_or_one_is_sent_before_the_group_is_
     assert halves.end(strange, Outcome.COMMIT).outcome is EndOutcome.NOT_SENT
     assert sends(cluster) == []
     assert all(request.code != RequestCode.END_TRANSACTION for request in cluster.broker.asked)
+
+
+def test_a_topic_that_nobody_has_made_says_how_to_make_it(instance: ClientInstance) -> None:
+    halves = RemotingHalves("orders-service", instance)
+    halves.start(lambda _half: Outcome.UNKNOWN)
+    with pytest.raises(TopicNotFound, match=r"make the topic NoSuch \(mqadmin updateTopic, or .*--business\)") as found:
+        halves.send_half(Message(topic="NoSuch", body=b"x"))
+    halves.shutdown()
+    assert len(str(found.value).splitlines()) == 1

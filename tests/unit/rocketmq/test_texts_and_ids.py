@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -167,3 +169,19 @@ def test_what_goes_over_the_wire() -> None:
         "DELAY": "3",
         "u": "v",
     }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"body": "text"}, r"body = 'str': bytes are wanted: text\.encode\(\)"),
+        ({"body": {}}, r"body = 'dict': bytes are wanted: .*json"),
+        ({"keys": 7}, "keys = 7: words in a tuple"),
+        ({"keys": None}, "keys = None: words in a tuple"),
+        ({"tags": 7}, "tags = 7: a text"),
+        ({"properties": [("a", "b")]}, r"properties = .*in a dict"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_by_its_name(wrong: Any, said: str) -> None:
+    with pytest.raises(InvalidValue, match=said):
+        Message(**{"topic": "T", "body": b"x", **wrong})
