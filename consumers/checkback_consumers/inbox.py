@@ -106,8 +106,16 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
     TransientError if a concurrent writer vanished; a later try can succeed. Raises InboxNotReached if row security
     hides the row that was met. Database errors pass as the driver raises them.
     """
-    if entry.dedupe_key is not None:
-        _require_business_id(entry.dedupe_key)
+    if entry.dedupe_key is not None and not isinstance(entry.dedupe_key, str):
+        raise InvalidValue(
+            "dedupe_key",
+            entry.dedupe_key,
+            f"a business id is a str, not {type(entry.dedupe_key).__name__}: let dedupe_by return str(...)",
+        )
+    if entry.dedupe_key is not None and not 0 < len(entry.dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
+        raise InvalidValue(
+            "dedupe_key", entry.dedupe_key[:80], f"a business id has 1 to {DEDUPE_KEY_CHARACTERS_MAX} characters"
+        )
     session = connection if isinstance(connection, SqlSession) else SqlSession(connection)
     if _insert_incomplete(session, entry, completion) if completion.is_written else _insert(session, entry):
         _require_kept(session, entry)
@@ -126,15 +134,6 @@ def enter_inbox(connection: Any, entry: InboxEntry, completion: Completion = AT_
     if _insert(session, entry, duplicate_of=first) or _is_applied(session, entry, completion):
         return InboxAnswer.DUPLICATE_BUSINESS
     raise TransientError(f"the inbox row of {entry.unique_key} is neither new nor there")
-
-
-def _require_business_id(dedupe_key: object) -> None:
-    if not isinstance(dedupe_key, str):
-        remedy = f"a business id is a str, not {type(dedupe_key).__name__}: let dedupe_by return str(...)"
-        raise InvalidValue("dedupe_key", dedupe_key, remedy)
-    if not 0 < len(dedupe_key) <= DEDUPE_KEY_CHARACTERS_MAX:
-        remedy = f"a business id has 1 to {DEDUPE_KEY_CHARACTERS_MAX} characters"
-        raise InvalidValue("dedupe_key", dedupe_key[:80], remedy)
 
 
 def _hides_rows(session: SqlSession) -> bool:

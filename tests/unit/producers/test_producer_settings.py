@@ -230,14 +230,14 @@ def test_a_message_without_a_tag_or_with_names_as_long_as_their_column_is_refuse
 @pytest.mark.parametrize("number", [7, UUID(int=7)])
 def test_a_business_id_that_is_no_text_is_refused_by_name_and_type(world: World, number: Any) -> None:
     with (
-        world.producer() as producer,
+        world.made() as producer,
         pytest.raises(InvalidValue, match=rf"business_id = .*a str .*, not {type(number).__name__}: write str"),
     ):
         producer.transaction(message(), business_id=number)
 
 
 def test_a_second_start_is_refused_and_the_producer_goes_on(world: World) -> None:
-    with world.producer() as producer:
+    with world.made() as producer:
         with pytest.raises(
             UsageError, match=r"started already.*AsyncTransactionalProducer .* do not start it yourself"
         ):
