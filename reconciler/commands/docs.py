@@ -20,7 +20,7 @@ INDEX = "index.md"
 CHINESE = "zh/"
 #: File names of drawings end with this.
 DRAWING = ".svg"
-#: How messages name a page: docs/how-to/install.md#extras.
+#: Matches the name of a page in a message, such as docs/how-to/install.md#extras.
 MENTION = re.compile(r"\bdocs/((?:[\w-]+/)*[\w-]+\.md)(#[\w-]+)?")
 _HEADING = re.compile(r"(#+) +(.*)")
 _FENCE = re.compile(r" *(```|~~~)")

@@ -28,8 +28,8 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: How often `status` is read without scrapes. Notices need this to report an accounted-until time that does not
-#: advance.
+#: Pause between two readings of `status` without scrapes. Notices need this to report an accounted-until time that does
+#: not advance.
 _UNSCRAPED_SECONDS = 30.0
 
 

@@ -1,13 +1,19 @@
 """Computes until when every commit is accounted for. It is pure.
 
-A commit passes a chain of links. The accounted-until time is the time of the link that is furthest behind. The links:
+A commit passes a chain of links. The accounted-until time is the time of the link that is furthest behind.
 
-- The outbox row of the commit is announced.
-- A round takes the announcement from the unique-key topic.
-- Rounds continue.
-- Redis still has what the last round left there.
-- The key gets a verdict once it is due.
-- A row that was announced to another environment is found in the outbox, without effect and without verdict.
+1. The outbox row of the commit is announced.
+
+2. A round takes the announcement from the unique-key topic.
+
+3. Rounds continue.
+
+4. Redis still has what the last round left there.
+
+5. The key gets a verdict once it is due.
+
+The five links do not show a row that was announced to another environment. A further link finds such a row in the
+outbox, without effect and without verdict.
 
 A commit that has passed all links is matched, not taken, settled, waits for its group, or is listed by name. Each link
 is read anew and nothing is remembered, so the time also moves without traffic. A link that cannot be read counts as not
@@ -97,7 +103,7 @@ UNSWEPT = Code("account.unswept", outboxes=Field.FACTS, until=Field.FACT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """How far one link of the chain has come."""
+    """The progress of one link of the chain."""
 
     #: Every commit until this time has passed the link, by the clock of the asking process. None: not known.
     until_ms: int | None
@@ -112,7 +118,7 @@ class Link:
     more: Code | None = None
     #: True: the cause is about rounds. A shard had no round for long, or its rounds gave due keys no verdict.
     is_of_rounds: bool = False
-    #: Names of the dependencies that the link needs to advance. One that is away is the reason of `cause`.
+    #: Names of the dependencies that the link needs to advance. If a dependency is away, it is the reason of `cause`.
     needs: tuple[str, ...] = ()
 
     def away_of(self, away: Mapping[str, Fact]) -> Fact | None:
@@ -320,9 +326,9 @@ def _not_yet() -> Link:
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
     """Returns the link for rounds: the newest round of the shard that has waited longest.
 
-    `rounds`: the newest round of every shard below `shards`. A round after `asked_ms` counts as far in the past as it
-    lies ahead, because the ledger's clock was set back and rounds may have stopped. A shard without a round counts only
-    after another shard had a second round. Until then the first turn may be under way.
+    `rounds`: the newest round of every shard below `shards`. A round in the future counts as far in the past as it lies
+    ahead of `asked_ms`. The ledger's clock was set back, and rounds may have stopped. A shard without a round counts
+    only after another shard had a second round. Until then the first turn may be under way.
     """
     if not rounds:
         return _not_yet()

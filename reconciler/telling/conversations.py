@@ -5,16 +5,21 @@ Most functions take a conversation and the present troubles, and return the conv
 - A new trouble is reported after GATHER_SECONDS, and then at most once an interval. The message has the number of all
   troubles since the last message. The end of a trouble is reported at once, but only if the trouble was reported. A
   lasting trouble is reported again after the reminder's time.
+
 - A conversation has at most one waiting message. Troubles that come while it waits are added to this message. After a
   try that may have reached the receiver, a changed message gets a new id. A changed message reports everything since
   the last message that was surely sent. An unchanged message keeps its id.
+
 - A trouble that usually passes by itself is reported once it has lasted for the notifier's patience, or has come three
   times within an hour. Each process counts this in its memory, so a restart forgets the count.
+
 - Troubles that happen at a time are counted by that time, as the ledger dates them. The row of a trouble may become
   visible after the row of a later trouble. So each look counts the troubles of the last LATE_COMMIT_MS anew, less the
   number that was reported.
-- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. Without
-  a message, the number of reported troubles is lowered. Otherwise new troubles would pass for reported troubles.
+
+- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. The
+  number of reported troubles is then lowered without a message. Otherwise new troubles would pass for reported
+  troubles.
 """
 
 from __future__ import annotations
@@ -59,18 +64,18 @@ _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, Notice
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How often one notifier reports one trouble."""
+    """The pace at which one notifier reports one trouble."""
 
     interval_seconds: float
     reminder_seconds: float
     gather_seconds: float = GATHER_SECONDS
-    #: How long a trouble of PASSING_KINDS may pass by itself before it is reported.
+    #: Time that a trouble of PASSING_KINDS has to pass by itself before it is reported.
     patience_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """What one process has seen of a trouble: since when it exists, and how often it came within the last hour."""
+    """What one process has seen of a trouble: its beginning, and how often it came within the last hour."""
 
     #: The time since when the trouble exists. None: the trouble does not exist now.
     since_ms: int | None = None

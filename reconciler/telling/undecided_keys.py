@@ -1,9 +1,9 @@
 """Decides which UNKNOWN keys are an alarm.
 
 A key is an alarm if a witness that should answer keeps it undecided, or if witnesses contradict each other. Keys that
-the configuration cannot decide are only counted, because nobody can change this at night. Keys that wait for a time
-that their verdict names are neither an alarm nor counted. Rows of a release that stored no cause are left out, as they
-were in that release.
+the configuration cannot decide are only counted, because nobody can change this at night. A verdict can name
+a time. Keys that wait for such a time are neither an alarm nor counted. Rows of a release that stored no cause are left
+out.
 
 The ledger stores the cause in a column. If the ledger was not upgraded, the cause is read from the evidence of the
 oldest rows.

@@ -191,9 +191,9 @@ class TickRunner:
         self._away: dict[str, tuple[int, str]] = {}
         self._lock = threading.Condition()
         self._room = _Places(BEGUN_TURNS_MAX)
-        #: (Job, why) -> number of turns that did not run or failed. Values of `why`: "still running" for a turn that
-        #: found the turn before still running; "missed" for a turn while the process was stopped or starved; "away";
-        #: and the name of an exception that shows a bug.
+        #: (Job, why) -> number of turns that did not run or failed. The values of `why` are: "still running" for a turn
+        #: that found the turn before still running; "missed" for a turn while the process was stopped or starved;
+        #: "away"; and the name of an exception that shows a bug.
         self.skipped: Counter[tuple[str, str]] = Counter()
         self.failure: BaseException | None = None
 

@@ -357,7 +357,7 @@ class _Errand:
         return self._looking.look(self._plans[topic], key, ledger=rows, dismissing=dismissing)
 
     def _unless_committed(self, outcomes: dict[str, str], half: HalfLine) -> dict[str, str]:
-        """Returns outcomes that dismiss nothing if the half was committed; otherwise `outcomes`.
+        """Returns `outcomes`, or outcomes that dismiss nothing if the half was committed.
 
         A person who wants the half closed believes that the message is in no topic.
         """

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Most days until the end of a hold. A person who wants a longer hold gives no end.
 HELD_DAYS_MAX = 366
-#: How often `run` looks for holds whose end has passed.
+#: Pause between two looks of `run` for holds whose end has passed.
 ENDS_SECONDS = 5.0
 
 

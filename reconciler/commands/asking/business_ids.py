@@ -1,5 +1,6 @@
-"""The names by which people find a message: its unique key, the business id that its producer wrote into the outbox, or
-the query key by which a commit query finds a row.
+"""The names by which people find a message: its unique key, its business id, or its query key.
+
+The producer wrote the business id into the outbox. A commit query finds its row by the query key.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class MessageOfBusiness:
     producer_group: str
     #: None for a half that is in no outbox.
     state: OutboxState | None
-    #: When the outbox row was created, or when the half was first stored.
+    #: The time at which the outbox row was created, or the half was first stored.
     created_at_ms: int
 
 

@@ -2,8 +2,8 @@
 
 Such a service has stopped at one half. No producer is asked about the halves behind that half. A round of the check
 service that ends with an exception saves no offset, so each round ends at the same half (RocketMQ #9500, open in 5.5).
-One look shows this. The half at the saved offset is too old: a working service would have passed it, and the broker has
-run for longer than that. A service that is far behind looks the same.
+One look shows this. The half at the saved offset is too old, although the broker has run long enough to pass it. A
+service that is far behind looks the same.
 """
 
 from __future__ import annotations

@@ -120,8 +120,8 @@ class GroupOnBrokers:
     def rounds_at_work(self) -> list[str]:
         """Returns the subscriptions of either name whose rounds run in some process, as "topic/group: process".
 
-        Leases in Redis show the process. While Redis is away, a round in the ledger counts as a running one if it is as
-        young as a lease, or as the last round of a shard at rest may be.
+        Leases in Redis show the process. While Redis is away, the age of the newest round in the ledger decides. A
+        round counts as running if it is as young as a lease, or as the last round of a shard at rest may be.
         """
         connections, settings = self._connections, self._connections.settings
         both = [self._subscription(topic, group) for topic in self._topics for group in (self._old, self._new)]

@@ -456,7 +456,7 @@ class _Renaming:
         return RenamedInbox(database=counted.database, rows=counted.rows, missing=counted.missing, copied=copied)
 
     def _keep_ledger(self, topics: Sequence[str]) -> int:
-        """Moves the ledger's rows. It is the same group, so its `since`, its verdicts and its dismissals stay."""
+        """Moves the ledger's rows. The group stays the same, so `since`, verdicts and dismissals stay."""
         ledger, environment, moved = self.connections.ledger, self.connections.settings.environment, 0
         for topic in topics:
             self.only.keep()

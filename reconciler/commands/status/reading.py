@@ -1,4 +1,4 @@
-"""The questions of `status` to every dependency. Only the ledger has to answer; any other dependency may be away."""
+"""The questions of `status` to every dependency. Only the ledger has to answer."""
 
 from __future__ import annotations
 

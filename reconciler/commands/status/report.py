@@ -58,7 +58,7 @@ class StatusReport:
     repairs: tuple[RepairCount, ...]
     holds: tuple[HeldTopic, ...]
     outages: tuple[Outage, ...]
-    #: One fact for each dependency that did not answer. If there is one, the report may be incomplete.
+    #: One fact for each dependency that did not answer. Without an answer the report may be incomplete.
     away: tuple[Fact, ...]
     #: None: no history is configured, or the history did not answer.
     history: HistoryOverview | None = None

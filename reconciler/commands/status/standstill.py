@@ -1,4 +1,4 @@
-"""Why "0 lost" means nothing now: an open outage, losses without a repair, keys without a verdict."""
+"""Finds reasons why "0 lost" means nothing now, such as an open outage or keys without a verdict."""
 
 from __future__ import annotations
 
