@@ -94,7 +94,7 @@ def storable_names(names: Iterable[str]) -> list[str]:
 
 
 def brokers_of(text: str | bytes) -> frozenset[str]:
-    """Returns the texts of a JSON list; an empty set for any other text."""
+    """Returns the texts of a JSON list. For any other text, returns an empty set."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
@@ -106,13 +106,13 @@ def brokers_of(text: str | bytes) -> frozenset[str]:
 def use_text(brokers: Iterable[str], redis: str) -> str:
     """Returns the stored text of a use of an environment: its brokers and its Redis in one JSON list.
 
-    One list holds both, so that a process that writes no Redis does not keep another one's.
+    Brokers and Redis are in one list, so that a process without a Redis does not keep the Redis of another process.
     """
     return json.dumps(sorted(brokers) + ([_REDIS + redis] if redis else []))
 
 
 def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
-    """Returns the brokers and the Redis of such a text; both are empty for any other text."""
+    """Returns the brokers and the Redis in the stored text of a use. For any other text, both are empty."""
     told = brokers_of(text)
     every_redis = {one for one in told if one.startswith(_REDIS)}
     return told - every_redis, min(every_redis, default="").removeprefix(_REDIS)
@@ -121,10 +121,10 @@ def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
 def brokers_after(
     known: Mapping[str, int | None], seen: Collection[str] | None, *, now_ms: int, keep_seconds: float
 ) -> dict[str, int | None]:
-    """Returns the known brokers after a look at the route: name -> the time since which the route lacks it; None: the
-    route has it.
+    """Returns the known brokers after a look at the route: name -> the time since which the route lacks the broker.
+    None: the route has the broker.
 
-    `seen` is the route; None: the route is unknown. A broker that has been missing for `keep_seconds` is forgotten.
+    `seen` is the route. None: the route is unknown. A broker that has been missing for `keep_seconds` is forgotten.
     """
     after = dict(known)
     if seen is not None:
@@ -135,13 +135,13 @@ def brokers_after(
 
 
 def later_end(one_ms: int | None, other_ms: int | None) -> int | None:
-    """Returns the end of a hold that two persons ask for: the later one. None: the hold lasts until a person lifts
-    it."""
+    """Returns the later of two ends, for a hold that two persons ask for. None: the hold lasts until a person lifts the
+    hold."""
     return None if one_ms is None or other_ms is None else max(one_ms, other_ms)
 
 
 def held_again(held_by: str, held_because: str, *, by: str, reason: str) -> str:
-    """Returns the reason of a HOLD when a second person asks for it, or the same person with another reason: the newest
+    """Returns the reason of a HOLD that a second person asks for, or the same person with another reason. The newest
     reason comes first.
 
     If the same person repeats the same words, nothing changes.

@@ -1,7 +1,7 @@
-"""Checks the values of a row against their columns, and gives values to work with where a value is damaged.
+"""Checks the values of a row against their columns, and replaces damaged values by harmless ones.
 
-SQLite stores any type in any column, a person may write by hand, and a later release may know more words. One such
-value must not stop the rows beside it, so a row is read value by value: a damaged value is named, and a harmless value
+SQLite stores any type in any column, a person may write by hand, and a later release may know more words. A damaged
+value must not stop the rows beside it. So a row is read value by value: a damaged value is named, and a harmless value
 takes its place.
 """
 
@@ -15,22 +15,22 @@ from typing import Any
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 
-#: Characters of a kind's longest text; the others are unbounded.
+#: Most characters of a text of this kind. Texts of other kinds are unbounded.
 _CHARACTERS_MAX = {"key": 64, "name": 160, "short": 32}
 _TEXTS = frozenset({"key", "name", "short", "text", "json"})
 _NUMBERS = frozenset({"integer", "bigint"})
 _DIGEST_BYTES = 32
-#: Characters of a damaged value that a message shows.
+#: Most characters of a damaged value that a message shows.
 _SHOWN_CHARACTERS = 40
 
 
 def characters_max(column: Column) -> int | None:
-    """Returns the number of characters of the longest text in the column; None: there is no limit."""
+    """Returns the number of characters of the longest text in the column. None: the column has no limit."""
     return _CHARACTERS_MAX.get(column.kind)
 
 
 def text_or_bytes(stored: bytes) -> str | bytes:
-    """Returns the text, or its bytes if they are no UTF-8: a driver would refuse the whole answer for one such
+    """Returns the text, or the stored bytes if they are no UTF-8. A driver would refuse the whole answer for one such
     value."""
     try:
         return stored.decode()
@@ -42,10 +42,10 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 class ReadRow:
     """A row whose values are safe to work with."""
 
-    #: Column -> value; JSON is parsed, bytes are bytes. A damaged value is replaced by None, 0, "", or the reader's
+    #: Column -> value. JSON is parsed, and bytes are bytes. A damaged value is replaced by None, 0, "", or the reader's
     #: `otherwise`.
     values: dict[str, Any]
-    #: Table, column and what is wrong with each damaged value; None: the row is sound.
+    #: Table, column and defect of each damaged value. None: no value of the row is damaged.
     damage: str | None
     #: Names of the damaged columns.
     damaged: frozenset[str] = frozenset()
@@ -57,14 +57,14 @@ class RowReader:
     def __init__(
         self, table: Table, names: Iterable[str] | None = None, *, otherwise: Mapping[str, object] | None = None
     ) -> None:
-        """`names`: columns in the order of the rows' values; None: all columns. `otherwise` replaces damaged values."""
+        """`names`: columns in the order of the rows' values. None: all columns. `otherwise` replaces damaged values."""
         columns = {column.name: column for column in table.columns}
         self._table = table.name
         self._columns = tuple(columns[name] for name in (columns if names is None else names))
         self._otherwise = dict(otherwise or {})
 
     def parse(self, row: Sequence[Any]) -> ReadRow:
-        """The values and the damage. Raises nothing, whatever the row contains."""
+        """Returns the values and the damage. Raises nothing, whatever the row contains."""
         values: dict[str, Any] = {}
         faults: dict[str, str] = {}
         for column, value in zip(self._columns, row, strict=True):
@@ -77,7 +77,7 @@ class RowReader:
 
 
 class _Damaged(Exception):
-    """Says what is wrong with a value."""
+    """Says which defect a value has."""
 
 
 def _harmless(column: Column) -> object:

@@ -73,8 +73,8 @@ class KeptSecret:
             return self._text
 
     def ask_again(self, refused: str) -> bool:
-        """Returns True if the secret is no longer the refused one. A source that was read a moment ago is not read
-        again."""
+        """Returns True if the source has another secret than the refused secret. A source that was read a moment ago is
+        not read again."""
         with self._lock:
             if self._text == refused and self._monotonic() - self._read_at >= ASKED_AGAIN_SECONDS_MIN:
                 self._read_again()

@@ -86,8 +86,8 @@ def member_of(unique_key: str) -> bytes:
 
 
 def _spelled(unique_key: str) -> bytes | None:
-    """Returns the 16 to 32 bytes that upper-case digits spell. None: the text is another one. This function runs for
-    every consumed message."""
+    """Returns the 16 to 32 bytes that upper-case digits spell. None: the text spells no such bytes. This function runs
+    for every consumed message."""
     if unique_key != unique_key.upper():
         return None
     try:

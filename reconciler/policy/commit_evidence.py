@@ -110,7 +110,7 @@ class CommitEvidence:
         must be.
 
         There are two reasons. The outbox that the half names shows no row. Or the half is of a configured producer
-        group, but no outbox that was asked is the named one. None: the absence is believed.
+        group, but the named outbox is not among the outboxes that were asked. None: the absence is believed.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
         group, half_at = named.producer_group, named.half_at

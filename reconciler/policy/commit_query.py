@@ -168,7 +168,7 @@ def digest_of_key(key: KeyValue) -> bytes:
 
 def in_statements(keys: Sequence[KeyValue]) -> list[Sequence[KeyValue]]:
     """Returns the keys, divided among statements so that no collation can mix two keys of one statement up. In one
-    statement, the row of one key would hide that the other key was taken for it."""
+    statement, a row of one key could be taken for the row of another key."""
     statements: list[dict[str, KeyValue]] = []
     for key in keys:
         name = folded(key)

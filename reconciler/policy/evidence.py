@@ -251,7 +251,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit(Recorded):
-    """The proof that a message was committed; every send needs one."""
+    """The proof that a message was committed. Every send needs such a proof."""
 
     message_keys: str | None = None
     properties: Mapping[str, str] | None = None

@@ -77,7 +77,7 @@ class SubscriptionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """A business topic with every configured subscription, because END and republish reach all of them."""
+    """A business topic with every configured subscription, because END and republish reach all subscriptions."""
 
     environment: str
     topic: str

@@ -389,8 +389,8 @@ class ShardRounds:
         self._rounds.raise_floor(done.shard.subscription, done.floor, done.floor_proofs)
 
     def _void(self, shard: Shard, last: RoundDone) -> None:
-        """Marks rounds as void if Redis fell back behind them. A second reading makes sure that no other owner ran a
-        round between the two reads."""
+        """Marks rounds as void if Redis fell back behind these rounds. A second reading makes sure that no other owner
+        ran a round between the two reads."""
         again = self._memory.state(shard)
         if again.has_undone(last):
             voided = self._rounds.void_after(

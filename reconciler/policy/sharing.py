@@ -1,4 +1,4 @@
-"""Decides for which subscriptions a process has rounds, if several processes of an environment share them.
+"""Decides for which subscriptions a process has rounds, if several processes of an environment share the subscriptions.
 
 Each process is a *sharer* as long as it renews its entry. All sharers compute the same even shares from the list of
 sharers, so they do not have to ask each other. Subscriptions move by leases alone. A process stops renewing the leases

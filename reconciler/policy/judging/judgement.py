@@ -317,8 +317,8 @@ def _commit(suspect: Suspect) -> Answer:
 
 
 def missed_commit(suspect: Suspect) -> Judgement | None:
-    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows none: it is the wrong outbox,
-    or only a part of it.
+    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows no row. Then the outbox that
+    was asked is the wrong one, or only a part of the right one.
 
     No verdict on such a key would be proved: a former primary, a clone and another schema answer like the outbox.
     """

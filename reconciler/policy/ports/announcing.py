@@ -194,9 +194,9 @@ class AnnouncementLedger(Protocol):
     """What the announcement consumer stores durably. Raises DatabaseAway."""
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """Returns where the consumer starts if Redis has no offset. That start counts only if the queue still has the
-        record that proves it. Otherwise, and for None, the consumer starts at the queue's earliest offset, never at its
-        last offset."""
+        """Returns where the consumer starts if Redis has no offset. This start counts only if the queue still has the
+        record that proves the start. Otherwise, and for None, the consumer starts at the queue's earliest offset, never
+        at its last offset."""
         ...
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:

@@ -60,7 +60,7 @@ class ShardState:
     epoch: str | None
     generation: int
     now_ms: int
-    #: at_ms of this memory's newest round. None: it has had no round, or Redis lost it.
+    #: at_ms of this memory's newest round. None: the memory has had no round, or Redis lost that time.
     round_at_ms: int | None = None
 
     def has_undone(self, last: RoundDone) -> bool:

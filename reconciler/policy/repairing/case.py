@@ -41,7 +41,8 @@ ATTEMPTS_MAX = 16
 #: If the index has passed the send by this time and a copy is still absent, the send made no copy.
 SEND_MARGIN_MS = 5_000
 #: During this time after the proof of its loss, an attempt is not counted if a look right before the send held it back.
-#: Later such attempts count. So a broker that never answers the look ends the repair, and a person hears of it.
+#: Later such attempts count. So if a broker never answers the look, the repair fails, and a person hears of the
+#: failure.
 HELD_BACK_SECONDS_MAX = 6 * 3600.0
 #: Pauses between two attempts.
 BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)

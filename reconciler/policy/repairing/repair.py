@@ -550,9 +550,9 @@ class Repairer:
     def _unless_answered(
         self, decision: RepairStep, send: Asked[Asked[SendAnswer]], until_seconds: float
     ) -> Asked[SendAnswer]:
-        """Sends, unless a last look holds the send back. These looks find an END by a row whose half has a newer copy,
-        a message that was delivered meanwhile, a producer that could answer a broker's question about a half, or too
-        little time left of the claim. For the newer copy, the next turn decides."""
+        """Sends, unless a last look holds the send back. Four findings hold a send back: a newer copy of the half of an
+        END by a row, a delivery meanwhile, a producer that could answer a broker's question, or a claim with too little
+        time left. For the newer copy, the next turn decides."""
         reading = self._reading if decision.act is Act.END and decision.commit is not None else None
         if reading is not None and reading.is_newest(decision.subject) is not True:
             return _held_back(f"{decision.subject.broker} may have put the half back since")

@@ -59,7 +59,7 @@ RUNGS: Mapping[Rung, RungTraits] = {
 
 def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
     """Returns the rung after this one; None at the end of the ladder. If the settings no longer contain this rung,
-    returns the first one."""
+    returns the first rung of the ladder."""
     later = order[order.index(rung) + 1 :] if rung in order else order
     return later[0] if later else None
 
