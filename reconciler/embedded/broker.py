@@ -314,7 +314,8 @@ class Broker:
             self._wake_delay.clear()
             pause = self._delay.deliver_due()
             self.commit()
-            # This does not use wait_for, which loses a cancellation in Python 3.11 if the event comes at the same time.
+            # wait_for is not used here. In Python 3.11 it loses a cancellation that comes at the same time as the
+            # event.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(pause, 0.001)):
                     await self._wake_delay.wait()

@@ -74,10 +74,11 @@ class RemotingHalfReading:
         noted_at_once: int = NOTED_AT_ONCE,
         looked_back: Sequence[int] = LOOKED_BACK,
     ) -> None:
-        """`queries` has the commit query of each topic. `client` sends the pulls: a slow pull ends no connection of
-        other clients. `why_not` returns the reason why nobody has accepted the topic's query. No half is stored then,
-        because the query of another process may be the right one. `horizon` tells up to which store time brokers have
-        built their queues and indexes. A broker builds the queue after the log, and the index after the queue."""
+        """`queries` has the commit query of each topic. `client` sends the pulls. A separate client is needed, so that
+        a slow pull ends no connection of other clients. `why_not` returns the reason why nobody has accepted the
+        topic's query. No half is stored then, because the query of another process may be the right one. `horizon`
+        tells up to which store time brokers have built their queues and indexes. A broker builds the queue after the
+        log, and the index after the queue."""
         self._instance = instance
         self._clock = instance.clock
         self._client = client

@@ -47,7 +47,7 @@ class GroupFilter:
 
     @property
     def is_sql92(self) -> bool:
-        """True: brokers evaluate the expression over properties. False: the group takes tags."""
+        """True if brokers evaluate the expression over properties. False if the group takes tags."""
         return self.kind == "SQL92"
 
 

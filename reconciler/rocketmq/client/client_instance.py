@@ -1,4 +1,5 @@
-"""The client instance: producers and consumers of a process share its connection pool, route table and heartbeat.
+"""A client instance, whose connection pool, route table and heartbeat are shared by producers and consumers of a
+process.
 
 Two members of one consumer group need two instances, because brokers tell members apart by client id.
 """

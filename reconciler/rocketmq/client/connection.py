@@ -1,4 +1,5 @@
-"""One TCP connection with its reader thread. Many requests can wait at a time; an opaque number tells them apart."""
+"""One TCP connection with its reader thread. Many requests can wait at a time, and an opaque number tells them
+apart."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ from reconciler.rocketmq.wire.frame import FLAG_ONEWAY, FLAG_RESPONSE, Command, 
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 256 * 1024
-#: How often the reader checks time-outs when nothing arrives.
+#: Seconds between two checks of time-outs while nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
 #: Most refusals that are logged for one connection.
@@ -100,7 +101,7 @@ class _Waiting:
 
 class Connection:
     """A connection that is opened by its constructor. The constructor raises BrokerUnavailable if connecting fails.
-    Threads share the object; locks protect it.
+    Threads may share the object, because locks protect it.
 
     With `tls`, everything is sent over TLS. The constructor raises TlsFailure if the hand-shake fails.
 
@@ -151,7 +152,7 @@ class Connection:
 
     @property
     def closed_because(self) -> BrokerUnavailable | None:
-        """Why the connection is closed; None while it is open."""
+        """The reason why the connection is closed. None while the connection is open."""
         return self._closed_because
 
     def submit(self, command: Command, timeout_seconds: float) -> Future[Command]:

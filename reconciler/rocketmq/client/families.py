@@ -18,8 +18,8 @@ _EMPTY_HEARTBEAT = b'{"clientID":"reconciler-family","producerDataSet":[],"consu
 
 
 class Families:
-    """Facts of brokers by address. A broker is asked again after a while. Threads share this object; a lock protects
-    it."""
+    """Facts of brokers by address. A broker is asked again after a while. Threads may share this object, because a lock
+    protects it."""
 
     def __init__(self, client: RemotingClient, *, clock: Clock) -> None:
         self._client = client

@@ -37,7 +37,8 @@ class RequestsInFlight:
         self._addresses: dict[str, _Address] = {}
 
     def enter(self, address: str, command: Command, timeout_seconds: float) -> None:
-        """Waits until the request may be sent. Raises BrokerBusy if the time is over before; nothing was sent then."""
+        """Waits until the request may be sent. Raises BrokerBusy if the time is over before that. Nothing was sent
+        then."""
         size = len(command.body)
         with self._changed:
             at = self._addresses.setdefault(address, _Address(allowed=self._requests_max))

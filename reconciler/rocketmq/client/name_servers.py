@@ -113,7 +113,7 @@ class NameServers:
     """Several name servers, such as "a;b". The first answer counts. The server that answered is asked first the next
     time.
 
-    Threads share this object. A lock protects it.
+    Threads may share this object, because a lock protects it.
     """
 
     def __init__(self, addresses: str, client: RemotingClient) -> None:

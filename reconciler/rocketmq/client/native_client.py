@@ -138,7 +138,7 @@ def call_within(timeout_seconds: float, what: str, call: Callable[[], T], *, clo
     """Runs a call of the library on a thread of its own. The library blocks up to a minute, even with a shorter
     time-out.
 
-    Raises RequestTimeout if the time is over; the thread then continues. Raises the error of the call if the call
+    Raises RequestTimeout if the time is over, but the thread continues. Raises the error of the call if the call
     raised.
     """
     returned, results, failures = threading.Event(), list[T](), list[BaseException]()
@@ -194,8 +194,8 @@ class NativeObject:
     """A producer or consumer of the package. The object is started once and shut down once. Afterwards it is neither
     used nor freed.
 
-    Threads share this object; a lock protects it. Create and start the object in the same process, because threads of
-    the library do not survive a fork.
+    Threads may share this object, because a lock protects it. Create and start the object in the same process, because
+    threads of the library do not survive a fork.
     """
 
     def __init__(

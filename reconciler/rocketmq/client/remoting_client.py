@@ -62,8 +62,8 @@ class _DeferredSend:
 
 
 class _Peer:
-    """The connection to one address, and the time of the next try. `deferring` protects `deferred`; `lock` protects the
-    rest."""
+    """The connection to one address, and the time of the next try. `deferring` protects `deferred`, and `lock` protects
+    the rest."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -78,7 +78,7 @@ class _Peer:
 
 
 class RemotingClient:
-    """A thread-safe client. Each process makes its own client, also a child after a fork.
+    """A thread-safe client. Each process makes its own client, and so does a child after a fork.
 
     `outgoing` sees every request before the sending. `incoming` sees every request of a broker before the handler.
     `outgoing` and `incoming` may change a command, or return None to drop the command. A dropped two-way request fails
@@ -103,7 +103,7 @@ class RemotingClient:
         in_flight: RequestsInFlight | None = None,
     ) -> None:
         """`silence_pauses` are the pauses before a silent address is tried again. Requests to the address fail at once
-        during a pause. By default, the pauses are those after any other failure. `in_flight` is the limit of
+        during a pause. By default, silence has the same pauses as any other failure. `in_flight` is the limit of
         pipeline(), which other clients may share."""
         self.clock: Clock = clock or SystemClock()
         self.request_timeout_seconds = request_timeout_seconds

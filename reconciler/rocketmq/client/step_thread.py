@@ -21,7 +21,7 @@ _IDLE_SECONDS = 3_600.0
 class StepThread:
     """Runs steps one after the other on its own thread. A step must not block for longer than a request.
 
-    Threads share this object; a lock protects it. An error of a step is logged, and the next steps run.
+    Threads may share this object, because a lock protects it. An error of a step is logged, and the next steps run.
     """
 
     def __init__(self, name: str, clock: Clock) -> None:

@@ -20,7 +20,8 @@ _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsContext:
-    """Threads share this object; a lock protects it. The constructor raises InvalidValue for files that cannot be used.
+    """Threads may share this object, because a lock protects it. The constructor raises InvalidValue for files that
+    cannot be used.
 
     Connections that are made after a renewal use the new certificate. If files become unusable, for example half
     renewed, the former context stays in use and a warning is logged. The next connection reads the files again.

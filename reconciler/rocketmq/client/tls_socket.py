@@ -1,4 +1,4 @@
-"""A TLS socket that one thread reads and several threads write.
+"""A TLS socket from which one thread reads, and to which several threads write.
 
 Two threads must not use an SSL object of openssl at once. A reader that waits under a lock would stop every writer. For
 this reason the socket does not block: each call is made under the lock, and threads wait without the lock.

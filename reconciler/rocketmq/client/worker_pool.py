@@ -18,8 +18,8 @@ class WorkerPool:
     """A pool of at most `threads_max` threads. A task starts a new thread if no thread is free. Threads wait for tasks
     until close().
 
-    Threads share this object; a lock protects it. `capacity` limits the waiting tasks. With None, the caller must limit
-    them.
+    Threads may share this object, because a lock protects it. `capacity` limits the waiting tasks. With None, the
+    caller must limit them.
     """
 
     def __init__(self, name: str, clock: Clock, *, threads_max: int, capacity: int | None = None) -> None:

@@ -48,8 +48,8 @@ def group_members(client: RemotingClient, routes: Routes, *, group: str, topic: 
 
 
 class BrokerQueueLocks:
-    """Locks of queues for one member of a group (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ). Threads share this object; a mutex
-    protects it."""
+    """Locks of queues for one member of a group (LOCK_BATCH_MQ, UNLOCK_BATCH_MQ). Threads may share this object,
+    because a mutex protects it."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, group: str, client_id: str, clock: Clock) -> None:
         self._client = client

@@ -57,8 +57,8 @@ class CacheState:
 
 
 class ProcessQueue:
-    """The cache of one queue. The pulling thread, the handlers and the committer share this object; a lock protects
-    it."""
+    """The cache of one queue. The pulling thread, the handlers and the committer share this object. A lock protects the
+    queue's state."""
 
     def __init__(self, queue: MessageQueue, *, start_offset: int, limits: CacheLimits | None = None) -> None:
         self.queue = queue

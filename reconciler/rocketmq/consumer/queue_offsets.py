@@ -32,8 +32,8 @@ class GroupOffsets:
         self._group = group
         self._settings = settings
         #: Topic -> the queues' ends at the time when this group was new in the topic. Only ends that no broker has
-        #: stored yet are kept. For a group that has offsets in the topic, the dictionary is empty: a queue without an
-        #: offset was added later.
+        #: stored yet are kept. The dictionary is empty for a group that has offsets in the topic, because a queue
+        #: without an offset was added later.
         self._ends: dict[str, dict[MessageQueue, int]] = {}
         #: (address, topic) for which the broker surely has offsets of this group. A group's first offset must be stored
         #: alone. If two threads of the broker store the first offsets of a topic and group at once, each thread makes a

@@ -103,7 +103,7 @@ class EndAnswer:
     remark: str | None = None
 
 
-#: Errors of a failing broker; answer_of() sorts them.
+#: Errors of a failing broker. answer_of() turns them into outcomes.
 _FAILURES = (BrokerUnavailable, BrokerBusy, RequestTimeout, ProtocolViolation)
 #: The outcome of an END that is sent one-way. Nobody learns whether it was executed.
 NOT_ASKED = EndAnswer(status=EndStatus.NO_ANSWER, remark="sent one-way")

@@ -19,8 +19,8 @@ MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
 #: Number of delay levels that brokers have by default (messageDelayLevel: 1s 5s 10s 30s 1m ... 2h).
 MAXIMUM_DELAY_LEVEL = 18
 
-#: A UNIQ_KEY of any client. Most clients write 32 digits (Go: some in lower case). gRPC clients write 34 digits
-#: (MessageIdCodec), and Java on IPv6 writes 56.
+#: A UNIQ_KEY of any client. Most clients write 32 digits, of which Go writes some in lower case. Clients with gRPC
+#: write 34 digits (MessageIdCodec), and Java on IPv6 writes 56.
 _UNIQUE_KEY = re.compile(r"[0-9A-Za-z_-]{16,64}", re.ASCII)
 
 
