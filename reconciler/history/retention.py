@@ -60,7 +60,10 @@ class Retention:
         return len(old) if self._chain.append("retire", removed=old, kept_from=kept_from, still=still) else 0
 
     def _latest_ms(self) -> int | None:
-        """Finds the latest time that rounds make credible. Rounds have Redis' time. None: there are no rounds."""
+        """Finds the latest time that rounds make credible. The times of rounds come from Redis.
+
+        None: there are no rounds.
+        """
         days = sorted({f.date for f in self._chain.files().values() if f.stream == ROUND.name}, reverse=True)
         if not days:
             return None

@@ -14,7 +14,7 @@ import psycopg
 import sqlalchemy as sa
 from psycopg import pq
 
-#: Size at which rows become a piece.
+#: Size of the CSV text at which the rows so far are yielded as a piece.
 PIECE_BYTES = 4 * 1024 * 1024
 #: Interval at which a wait looks for SIGTERM.
 _WAIT_SECONDS = 1.0

@@ -117,7 +117,7 @@ class EffectsTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookUpTask:
-    """Task that asks by key for the rows of some prefixes that the ranges have not shown."""
+    """Task that asks by key for rows that the ranges have not shown. The keys have some of the prefixes."""
 
     lookups: PrefixLookups
 

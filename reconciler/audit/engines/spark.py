@@ -140,9 +140,9 @@ def mapped(
 def require_seen(spark: SparkSession, files: Sequence[tuple[str, str]], *, writes: Path | None = None) -> None:
     """Checks that every present executor sees these files and can write into `writes`.
 
-    A file is a folder or URL and a path below. The check runs before the hours of work. An executor that starts later
-    reports by itself what it lacks. Processes of one machine see the same files. They are checked for packages only if
-    their Python differs from this process's. Raises AuditError("engine") with host and path, and
+    Each file is given as a folder or URL, and a path below. The check runs before the hours of work. An executor that
+    starts later reports by itself what it lacks. Processes of one machine see the same files. They are checked for
+    packages only if their Python differs from this process's. Raises AuditError("engine") with host and path, and
     AuditError("configuration") with host and package.
     """
     if is_on_this_machine(spark):
@@ -190,7 +190,7 @@ def _require_packages(spark: SparkSession, tasks: int) -> None:
 
     from pyspark.sql.types import StringType
 
-    # Each kind of session has functions of its own.
+    # PySpark has other functions for each kind of session.
     functions: Any = import_module(f"pyspark.sql.{'connect.' if is_connect(spark) else ''}functions")
     asked = functions.udf(lacking, StringType(), useArrow=False)("id").alias("lacking")
     with spark_errors():

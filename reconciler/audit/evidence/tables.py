@@ -90,7 +90,7 @@ _TABLES = (
     _t(f"history.{PENDING.name}", "topic", "consumer_group", "shard", "at_ms"),
 )
 
-#: Table of the ledger's rounds, which is not judged. The history must hold these rounds (history/check.py).
+#: Table of the ledger's rounds. The table is not judged. The history must hold these rounds (history/check.py).
 LEDGER_ROUND_TABLE = ReadTable(
     name=LEDGER_ROUND_EVIDENCE.name,
     columns=LEDGER_ROUND_EVIDENCE.columns,

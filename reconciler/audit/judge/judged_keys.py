@@ -18,7 +18,7 @@ from reconciler.contract.unique_key import DIGITS_BYTES_MAX, DIGITS_BYTES_MIN, k
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 #: First and last time that readers can show, in the years 1 to 9999. Any other time is damaged evidence.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-#: Number of the two hexadecimal characters of each byte.
+#: For each byte, its two hexadecimal characters as one number.
 _HEX = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint16)
 _VIOLATION = np.array([False, *(BY_NAME[name].violation for name in NAMES)])
 
