@@ -203,12 +203,43 @@ def audit_classes_page() -> str:
         "The first rule that matches decides, for each subscription; [how the audit judges](../explanation/how-the-audit-judges.md)",
         "says what the words mean.",
         "",
+        "A **violation** makes the audit's verdict `violations`. Keys of violations and of *listed* classes are findings, one by",
+        "one: in the report, `findings.json` and `audit_findings`, so the number of findings is no number of violations.",
+        "*Counted* classes are there as numbers only; `audit_keys` has their keys.",
+        "",
     ]
     lines += ["| class | rule | meaning | for example |", "|---|---|---|---|"]
     for rule in RULES:
         kind = "**violation**" if rule.violation else "listed" if rule.listed else "counted"
         lines.append(f"| {rule.number} `{rule.name}` ({kind}) | {rule.rule} | {rule.meaning} | {rule.example} |")
     return "\n".join(lines) + "\n"
+
+
+#: What a reader of the tables must know before he counts.
+_ROWS_OF_AN_AUDIT = (
+    "## Rows of a window without an answer",
+    "",
+    "If `verdict` of `audit_runs` is `no answer`, its rows are not final: leave them out, as the views of [how to ask",
+    "them](../how-to/audit-tables.md#read-them) do. With the reason `window` or `gap` the keys were judged by what was there,",
+    "and LOST may be late data. With another reason nothing was judged, and only `audit_runs` has rows.",
+    "",
+    "## Keys, files and size",
+    "",
+    "- A row of `audit_keys` is one key of one subscription: `environment`, `window_start`, `window_end`, `topic`,",
+    "  `consumer_group`, `key` name it. A message of three groups has three rows, and counts thrice in `keys` of `audit_counts`:",
+    "  ask for one group, or count outcomes. Windows that adjoin share a key only after a [very late",
+    "  commit](../explanation/how-the-audit-judges.md#late-commits); windows that overlap share keys.",
+    "- `audit_counts` has a row for each subscription, hour and class, `audit_runs` one for each subscription and window.",
+    "- Each table is a flat folder of Parquet files, without partitions. A window has one file in `audit_runs`, and in each",
+    "  other table at least one for each subscription. Names of files are no interface.",
+    "- An audit removes no other window. To keep less, delete rows of [tables of a",
+    "  catalogue](../how-to/audit-on-a-platform.md#into-iceberg-or-delta-tables), or begin a new folder.",
+    "- A rule that was not checked, for lack of a ledger or a history, leaves no trace in these tables: `not_checked` of",
+    "  `result.json` and the report list it. `repaired` false and no REPAIR_DIFFERS then mean: not known.",
+    "",
+    "## Columns",
+    "",
+)
 
 
 def audit_tables_page() -> str:
@@ -223,6 +254,7 @@ def audit_tables_page() -> str:
         "and `consumer_group`. An audit replaces the rows of its environment, window and subscriptions; its rows of",
         "`audit_runs` come last, in one step.",
         "",
+        *_ROWS_OF_AN_AUDIT,
         "Columns are only added, at the end, and may be NULL in rows of earlier releases. No column changes its type or its",
         "meaning. So name the columns that you read, and let your reader take files with fewer columns (DuckDB:",
         "`union_by_name`, Spark: `mergeSchema`). `schema_version` of `audit_runs` grows with each column.",

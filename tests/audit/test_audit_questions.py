@@ -1,9 +1,10 @@
-"""The questions of docs/how-to/audit-tables.md, each asked of three days whose answers are known."""
+"""The questions of docs/how-to/audit-tables.md, each asked of three days whose answers are known. The last has none."""
 
 from __future__ import annotations
 
 import datetime
 import hashlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from reconciler.audit.judged_tables.schema import COLUMNS
+from reconciler.audit.judged_tables.schema import COLUMNS, RUNS
 from reconciler.contract.unique_key import key_of
 from tests.audit.judged_tables import DAY_MS, audit, day
-from tests.audit.small_evidence import GROUP, START_MS, TOPIC
+from tests.audit.small_evidence import GROUP, START_MS, TOPIC, subscription
 from tests.page_blocks import DOCS, blocks_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ VIEWS, VIEWS_OF_SPARK, *QUESTIONS = [
     block.text for block in blocks_of(PAGE, (DOCS / PAGE).read_text()) if block.language == "sql"
 ]
 ON_PAGE = "/var/lib/audits/tables"
+#: Number of days with an answer.
+ANSWERED = 2
 Answers = list[tuple[Any, ...]]
 
 
@@ -36,7 +39,7 @@ def at(ms: float) -> datetime.datetime:
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two days with an answer; the third day's databases were read too early."""
+    """Two days with an answer; the third day's databases were read too early, so its lost message is not final."""
     folder = tmp_path_factory.mktemp("questions")
     for number in range(3):
         one = day(number)
@@ -54,9 +57,9 @@ def asked(tables: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def answers(tables: Path) -> list[Answers]:
-    days = [at(START_MS + number * DAY_MS).date() for number in range(3)]
+    days = [at(START_MS + number * DAY_MS).date() for number in range(ANSWERED)]
     mine = (TOPIC, GROUP)
-    lost = [START_MS + number * DAY_MS + 10 * 3_600_000 for number in range(3)]
+    lost = [START_MS + number * DAY_MS + 10 * 3_600_000 for number in range(ANSWERED)]
     starts = [at(START_MS + number * DAY_MS) for number in range(3)]
     repaired = at(START_MS + 11 * 3_600_000)
     statements = [(tables.parent / f"day-{n}-out/statement/{TOPIC}--{GROUP}.json").read_bytes() for n in range(3)]
@@ -64,14 +67,14 @@ def answers(tables: Path) -> list[Answers]:
     digests = [[hashlib.sha256(one).hexdigest() for one in of_days] for of_days in (statements, evidence)]
     verdicts = ("violations", "violations", "no answer")
     return [
-        [(one, *mine, 1, pytest.approx(1_000_000 / 12)) for one in days],
+        [(one, *mine, 1, 1, pytest.approx(1_000_000 / 12)) for one in days],
         [(*mine, 6_000, 95_000, 95_000)],
-        [("LOST_CONFIRM", 3)],
+        [("LOST_CONFIRM", ANSWERED)],
         [(*mine, f"order-{n}-10", key_of(bytes([n, 10]) * 8), at(when), "PARKED") for n, when in enumerate(lost)],
         [(starts[2], at(START_MS + 3 * DAY_MS), *mine, "window")],
         [(at(when), *mine, "LOST", 1) for when in lost],
         [(one, *mine, pytest.approx(500 / 12)) for one in days],
-        [(*mine, 3, 90_000)],
+        [(*mine, ANSWERED, 90_000)],
         [(starts[0], *mine, "REPAIRED", repaired, at(repaired.timestamp() * 1000 + 95_000), "LOST_CONFIRM", True)],
         [(starts[n], *mine, verdicts[n], digests[0][n], None, digests[1][n], None) for n in range(3)],
     ]
@@ -88,6 +91,51 @@ def test_each_question_has_the_answer_that_was_planted(
     expected = answers(tables)[number]
     found = [tuple(row)[: len(expected[0])] for row in asked.execute(QUESTIONS[number]).fetchall()]
     assert found == expected
+
+
+def test_no_view_shows_rows_of_a_window_without_an_answer(asked: duckdb.DuckDBPyConnection, tables: Path) -> None:
+    starts = {at(START_MS + number * DAY_MS) for number in range(ANSWERED)}
+    unanswered = at(START_MS + ANSWERED * DAY_MS)
+    for table in COLUMNS:
+        shown = {row[0] for row in asked.execute(f"SELECT DISTINCT window_start FROM {table}").fetchall()}
+        assert shown == (starts | {unanswered} if table == RUNS else starts)
+        rows = f"read_parquet('{tables}/{table}/*.parquet', union_by_name = true)"
+        assert asked.execute(f"SELECT * FROM {rows} WHERE window_start = $1", [unanswered]).fetchall()
+
+
+def test_views_show_columns_in_the_order_of_the_reference(asked: duckdb.DuckDBPyConnection) -> None:
+    for table, columns in COLUMNS.items():
+        assert [column[0] for column in asked.execute(f"FROM {table}").description] == [one.name for one in columns]
+
+
+def test_an_order_is_found_by_what_the_business_calls_it(asked: duckdb.DuckDBPyConnection) -> None:
+    in_groups = QUESTIONS[8]
+    by_order = re.search(r"`(key IN \(SELECT .*?\))`", (DOCS / PAGE).read_text())
+    assert by_order
+    asked.execute("CREATE TEMPORARY TABLE reconciler_outbox (unique_key VARCHAR, business_id VARCHAR)")
+    asked.execute("INSERT INTO reconciler_outbox VALUES ($1, 'order-0-11')", [key_of(bytes([0, 11]) * 8)])
+    found = asked.execute(re.sub(r"key = '\w+'", lambda _: by_order[1], in_groups)).fetchall()
+    assert found == asked.execute(in_groups).fetchall()
+    assert [row[3] for row in found] == ["REPAIRED"]
+
+
+def test_a_group_without_a_verdict_has_the_cause_of_the_keys_other_group(tmp_path: Path) -> None:
+    """A repair for all groups reaches a group that the ledger has never judged."""
+    one = day(0)
+    other = "other"
+    one.subscriptions.append(subscription(group=other, effects=False))
+    for message in range(12):
+        key = bytes([0, message]) * 8
+        applied_at_ms = START_MS + message * DAY_MS // 24 + 100_000
+        one.add("inbox", key, consumer_group=other, applied_at_ms=applied_at_ms)
+        if message == 11:
+            one.add("repair", key, scope="*", created_at_ms=applied_at_ms - 10_000)
+    audit(one.write(tmp_path / "day"), tmp_path / "tables")
+    with duckdb.connect() as connection:
+        connection.execute(VIEWS.replace(ON_PAGE, str(tmp_path / "tables")))
+        causes = connection.execute("SELECT cause FROM audit_keys WHERE repaired ORDER BY consumer_group").fetchall()
+        assert sorted(causes, key=str) == [("LOST_CONFIRM",), (None,)]
+        assert connection.execute(QUESTIONS[2]).fetchall() == [("LOST_CONFIRM", 2)]
 
 
 def test_days_are_those_of_the_zone_that_the_session_names(asked: duckdb.DuckDBPyConnection) -> None:

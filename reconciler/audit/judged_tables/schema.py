@@ -69,8 +69,16 @@ COLUMNS: Mapping[str, tuple[TableColumn, ...]] = {
         _number("commit_to_effect_ms", "From `committed_at` to `applied_at`; below 0 where clocks differ."),
         _number("commit_to_detected_ms", "From `committed_at` to `detected_at`."),
         _number("effects", "Business effects, where they were counted."),
-        _name("cause", "The verdict that first meant a loss (verdicts.md)."),
-        TableColumn("repaired", _YES_NO, "Whether a repair was sent that reaches the group."),
+        _name(
+            "cause",
+            "The verdict that first meant a loss (verdicts.md). NULL also where a repair for all groups reaches one "
+            "that had no verdict.",
+        ),
+        TableColumn(
+            "repaired",
+            _YES_NO,
+            "Whether a repair was sent that reaches the group. Always false if the audit had no ledger.",
+        ),
     ),
     FINDINGS: (
         *_OF_WINDOW,
