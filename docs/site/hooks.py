@@ -97,12 +97,12 @@ def _terms() -> list[str]:
     return [*SEARCHED_WORDS, *re.findall(r"[\u4e00-\u9fff]+", " ".join(columns))]
 
 
-def _as_searched(text: str) -> str:
-    """Without words of one character that a term begins with: the theme's search takes a query of such a term as this
+def _beginnings() -> re.Pattern[str]:
+    """Finds words of one character that a term begins with: the theme's search takes a query of such a term as this
     character and drops the rest. Words are told apart by \\u200b."""
     terms = _terms()
     beginnings = {term[0] for term in terms if len(term) > 1} - set(terms)
-    return re.sub(f"\u200b([{''.join(sorted(beginnings))}])\u200b", r"\1", text)
+    return re.compile(f"\u200b([{''.join(sorted(beginnings))}])\u200b")
 
 
 def _tree(language: str) -> list[Any]:
@@ -283,7 +283,8 @@ def on_post_build(config: MkDocsConfig) -> None:
             if entry["location"].startswith(TREES["zh"]) == (language == "zh")
         ]
         if language == "zh":
-            docs = [entry | {name: _as_searched(entry[name]) for name in ("title", "text")} for entry in docs]
+            beginning = _beginnings()
+            docs = [entry | {name: beginning.sub(r"\1", entry[name]) for name in ("title", "text")} for entry in docs]
         text = json.dumps(found | {"docs": docs}, ensure_ascii=False, separators=(",", ":"))
         (folder / tree / "search").mkdir(parents=True, exist_ok=True)
         (folder / tree / "search/search_index.json").write_text(text, encoding="utf-8")

@@ -43,27 +43,16 @@ def _layout(born_bytes: int, store_bytes: int) -> struct.Struct:
     return struct.Struct(f">iIIiiqqiq{born_bytes}sq{store_bytes}siqi")
 
 
-_LAYOUTS = {
-    0: _layout(8, 8),
-    _BORN_V6: _layout(20, 8),
-    _STORE_V6: _layout(8, 20),
-    _ANY_V6: _layout(20, 20),
-}
-_V4 = _LAYOUTS[0]
-
-
 def _head_layout(born_bytes: int, store_bytes: int) -> struct.Struct:
     # total, magic, queue offset, physical offset, system flag, store time, prepared transaction offset, body length
     return struct.Struct(f">iI12xqqi{8 + born_bytes}xq{store_bytes + 4}xqi")
 
 
-_HEAD_LAYOUTS = {
-    0: _head_layout(8, 8),
-    _BORN_V6: _head_layout(20, 8),
-    _STORE_V6: _head_layout(8, 20),
-    _ANY_V6: _head_layout(20, 20),
-}
-_HEAD_V4 = _HEAD_LAYOUTS[0]
+# By the bits of the hosts: an IPv4 host has 8 bytes, an IPv6 host has 20.
+_LAYOUTS, _HEAD_LAYOUTS = (
+    {0: of(8, 8), _BORN_V6: of(20, 8), _STORE_V6: of(8, 20), _ANY_V6: of(20, 20)} for of in (_layout, _head_layout)
+)
+_V4, _HEAD_V4 = _LAYOUTS[0], _HEAD_LAYOUTS[0]
 _LENGTH = struct.Struct(">H")
 _PROPERTIES_LENGTH = struct.Struct(">h")
 
