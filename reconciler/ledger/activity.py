@@ -1,8 +1,8 @@
 """Counts rounds, losses and repairs of the last hours in buckets.
 
-Four statements read a range of buckets, each over a range of an index and at most over its newest ROWS_MAX rows.
-Buckets that ended more than an hour ago are remembered, so that a chart of three days costs one of its last hours. Some
-remembered buckets are read again each time, because a loss is proved later than its key was first seen.
+Four statements read a range of buckets. Each statement reads at most the newest ROWS_MAX rows of one range of an index.
+Buckets that ended more than an hour ago are remembered, so a chart of three days costs as much as a chart of its last
+hours. Each call reads some remembered buckets again, because a loss is proved later than its key was first seen.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import candidate, repair, round_row
 from reconciler.telling.ports.activity import Activity, ActivityBucket
 
-#: Most rows that one statement reads; buckets of rounds before the oldest of them are unknown.
+#: Most rows that one statement reads. If rounds reach this limit, the buckets before the oldest round that was read are
+#: unknown.
 ROWS_MAX = 1_000_000
 #: Buckets that ended this long ago are remembered.
 REMEMBERED_AFTER_MS = 3_600_000
-#: So many remembered buckets are read again each time, those with the oldest reading first.
+#: Each call reads this number of remembered buckets again: the buckets that were read longest ago.
 READ_AGAIN = 2
 
 _Counts = Mapping[int, sa.Row[Any]]
-#: Number of a bucket, counted from 1970 -> its counts; in the order in which they were read.
+#: Number of a bucket, counted from 1970 -> the bucket. The bucket that was read longest ago comes first.
 _Buckets = dict[int, ActivityBucket]
 
 
 class SqlActivities:
-    """Counts of activity, read by SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Counts of activity, read by SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, rows_max: int = ROWS_MAX) -> None:
         self._database = database
         self._rows_max = rows_max
         self._lock = threading.Lock()
-        #: Remembered buckets by environment, hours and width. It is a cache: what is missing is read again.
+        #: Remembered buckets by environment, hours and width: a cache, whose missing buckets are read from the ledger.
         self._remembered: dict[tuple[str, int, int], _Buckets] = {}
 
     def of_hours(self, environment: str, *, hours: int, width_ms: int) -> Activity:
-        """Returns the activity of the last hours; rows with a damaged time are in no bucket."""
+        """Returns the activity of the last hours. Rows with a damaged time are in no bucket."""
         asked = (environment, hours, width_ms)
         with self._lock:
             known = dict(self._remembered.get(asked, {}))
@@ -68,7 +69,7 @@ class SqlActivities:
         losses = _by_bucket(connection, of.losses(self._rows_max))
         repairs = _by_bucket(connection, of.repairs(self._rows_max))
         proofs = _by_bucket(connection, of.proofs(self._rows_max))
-        # If the reading was full, its oldest bucket is incomplete.
+        # If the statement read as many rounds as it may, the oldest bucket is incomplete.
         is_full = sum(row.n for row in rounds.values()) >= self._rows_max
         first_known = min(rounds) + 1 if is_full else 0
         for number, from_ms in enumerate(range(of.from_ms, of.until_ms, of.width_ms)):
@@ -84,7 +85,7 @@ class SqlActivities:
 
 
 def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yields ranges of neighbouring numbers: the first one, and the one after the last."""
+    """Yields the ranges of neighbouring numbers, each as its first number and the number after its last one."""
     begin = end = None
     for number in sorted(numbers):
         if begin is None or number != end:
@@ -106,7 +107,7 @@ class _Range:
         self.width_ms = width_ms
 
     def rounds(self, limit: int) -> sa.Select[Any]:
-        """Counts rounds; void ones are left out."""
+        """Counts the rounds that are not void."""
         c = round_row.c
         matched = (c.matched + c.pending_matched).label("matched")
         newest = (
@@ -131,7 +132,7 @@ class _Range:
         return self._counted(newest)
 
     def repairs(self, limit: int) -> sa.Select[Any]:
-        """Counts repairs by the time of their verification: only a repair that is DONE has one."""
+        """Counts repairs by the time at which they became DONE."""
         c = repair.c
         newest = (
             sa.select(c.done_at_ms.label("at_ms"))
@@ -143,7 +144,8 @@ class _Range:
         return self._counted(newest)
 
     def proofs(self, limit: int) -> sa.Select[Any]:
-        """Measures from the first sight of a key to its repair, which is opened when the loss is proved."""
+        """Measures the time from the first sight of a key to the opening of its repair. A repair is opened when the
+        loss is proved."""
         r, c = repair.c, candidate.c
         newest = (
             sa.select(r.created_at_ms.label("at_ms"), r.topic, r.unique_key)
@@ -168,8 +170,8 @@ class _Range:
         return sa.select(bucket, sa.func.count().label("n"), *sums).group_by(bucket)
 
     def _bucket(self, at_ms: sa.ColumnElement[int]) -> sa.Label[int]:
-        # The numbers are written into the statement, because databases compare the text of selected and grouped
-        # expressions.
+        # These numbers must not be parameters: a database compares the text of a selected expression with the text in
+        # GROUP BY.
         since_ms = at_ms - sa.literal_column(str(self.from_ms), sa.BigInteger())
         return (since_ms // sa.literal_column(str(self.width_ms), sa.BigInteger())).label("bucket")
 
@@ -177,7 +179,8 @@ class _Range:
         return (at_ms >= self.from_ms) & (at_ms < self.until_ms)
 
     def _is_time(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Texts and bytes, which only SQLite stores in such a column, sort after every number."""
+        """Excludes texts and bytes. Only SQLite stores these in a column of numbers, and sorts them after every
+        number."""
         return at_ms < self.until_ms
 
 

@@ -1,4 +1,4 @@
-"""What the announcement consumer stores durably: floors, quarantine, the outage flag (ports.AnnouncementLedger)."""
+"""The durable state of the announcement consumer: floors, quarantine, open outages (ports.AnnouncementLedger)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reconciler.sql.tables import quarantine
 
 
 class SqlAnnouncementLedger:
-    """Floors and quarantine in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Floors and quarantine in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, outages: SqlOutages, floors: SqlFloors) -> None:
         self._database = database
@@ -22,11 +22,11 @@ class SqlAnnouncementLedger:
         self._floors = floors
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """Returns the queue's floor; None: none was written yet. A damaged floor counts as none, which is harmless."""
+        """Returns the queue's floor. None if no floor was written yet, or the floor is damaged."""
         return self._floors.of_queue(subscription, queue)
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:
-        """Stores what was refused, once, with the first 4 KiB of the body."""
+        """Stores each refused announcement once, with the first 4 KiB of its body."""
         if not refused:
             return
         rows = [
@@ -47,10 +47,10 @@ class SqlAnnouncementLedger:
             self._database.insert_missing(connection, quarantine, rows)
 
     def open_outage_reason(self, environment: str) -> str | None:
-        """Returns the reason of an open row that is not scanned."""
+        """Returns the reason of the open outage. None if no outage is open, or the scan of the open one has ended."""
         current = self._outages.current(environment)
         return None if current is None or current.is_scanned else current.reason
 
     def open_outage(self, environment: str, *, reason: str, noticed_by: str) -> None:
-        """Opens a row unless one is open."""
+        """Opens an outage unless one is open."""
         self._outages.open(environment, reason=reason, noticed_by=noticed_by)

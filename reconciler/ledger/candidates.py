@@ -24,7 +24,7 @@ from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate
 
 _NEWER = (candidate.c.undecided_by, candidate.c.undecided_since_ms)
-#: All columns except those that a ledger of an older release lacks.
+#: The columns that ledgers of older releases have, too.
 CANDIDATE_COLUMNS = tuple(column for column in candidate.c if column not in set(_NEWER))
 _NAMES = tuple(column.name for column in CANDIDATE_COLUMNS)
 _ROWS = RowReader(CANDIDATE, _NAMES, otherwise={"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN})
@@ -34,17 +34,18 @@ _WAITING_STATES = (_OPEN, CandidateState.QUARANTINED.value)
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row before the UPDATE that writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
-#: A release that does not know ask_again_at_ms leaves it unchanged when it settles or opens the row.
+#: ask_again_at_ms alone does not show this, because an older release leaves ask_again_at_ms unchanged when it settles
+#: or opens the row.
 _IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
-# Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow.
+# Not IN, because SQLAlchemy expands IN at execution, and executemany does not allow this.
 _IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & sa.or_(
     *(candidate.c.verdict == verdict.value for verdict in sorted(QUARANTINING))
 )
 _IS_ASKED_AGAIN = _IS_LACKING | _IS_DISMISSED
 _HAS_A_TIME = sa.func.coalesce(candidate.c.ask_again_at_ms, -1) >= 0
-#: The evidence that a dismissal has written.
+#: The key, and the columns that a dismissal writes.
 _DISMISSAL = (
     candidate.c.unique_key,
     candidate.c.state,
@@ -58,7 +59,7 @@ _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
 
 
 class SqlCandidates:
-    """The candidates in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The candidates in SQL. Shared by threads. Every call is one transaction, except `rename`. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
@@ -79,13 +80,14 @@ class SqlCandidates:
         return found
 
     def rename(self, old: Subscription, new: Subscription) -> int:
-        """Moves the rows of a subscription to the subscription with the group's new name. Where the new one has the key
-        already, it only takes over a person's dismissal, unless its own row is settled. Returns how many rows moved.
+        """Moves the rows of a group to the group's new name. If a key already has a row under the new name, its old row
+        stays, and only a person's dismissal is copied, to a row that is not settled. Returns the number of rows that
+        were moved, or got a dismissal.
 
-        Other waiting rows under the old name are closed as BEFORE_SINCE without a time: no round under that name comes
-        any more, and if one does, it opens the row again (EarlierSince).
+        Other waiting rows under the old name are closed as BEFORE_SINCE, because no more rounds are expected under this
+        name. If one comes nevertheless, it opens these rows again (EarlierSince).
 
-        Each page is one transaction: a crash leaves whole pages.
+        Each page of rows is one transaction. After a crash, no page is half done.
         """
         moved, after = 0, ""
         new_name = {"topic": new.topic, "consumer_group": new.group}
@@ -112,7 +114,8 @@ class SqlCandidates:
             after = keys[-1]
 
     def _renamed(self, old: Subscription, new: Subscription, row: sa.RowMapping) -> sa.Update:
-        """Closes a waiting row if it is still as it was read, because the same key has a row under the new name."""
+        """Closes a waiting row whose key has a row under the new name. Leaves a row unchanged if its state has changed
+        since it was read."""
         reason = RENAMED(group=new.group, verdict=str(row["verdict"]))
         c = candidate.c
         as_read = (c.unique_key == row["unique_key"]) & (c.state == row["state"]) & (c.state.in_(_WAITING_STATES))
@@ -128,8 +131,7 @@ class SqlCandidates:
         )
 
     def record(self, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Inserts missing rows, then writes each verdict unless the row has a higher state; it reads nothing in
-        between."""
+        """Inserts missing rows, then writes each verdict unless the row has a higher state. Reads no row in between."""
         if not entries:
             return
         with self._database.writing() as connection:
@@ -137,7 +139,7 @@ class SqlCandidates:
 
     def record_within(self, connection: sa.Connection, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
         """Does the same in the caller's transaction."""
-        # Sorted, so that two owners never wait for each other's rows.
+        # Sorted, so that two processes never wait for each other's rows.
         ordered = sorted(entries, key=lambda seen: seen.unique_key)
         left = self._make(connection, shard, ordered)
         for state in CandidateState:
@@ -147,7 +149,7 @@ class SqlCandidates:
                 connection.execute(self._update(shard, state, tells=tells), [_parameters(seen) for seen in writes])
 
     def _make(self, connection: sa.Connection, shard: Shard, ordered: Sequence[VerdictEntry]) -> Sequence[VerdictEntry]:
-        """Inserts missing rows; returns the entries whose verdicts are still to be written."""
+        """Inserts missing rows. Returns the entries whose verdicts are still to be written."""
         now_ms = self._database.read_now_ms(connection)
         rows = [_row(shard, seen, now_ms) for seen in ordered]
         if self._causes.is_there(connection):
@@ -159,9 +161,9 @@ class SqlCandidates:
         return [seen for seen in ordered if seen.unique_key not in new]
 
     def _update(self, shard: Shard, state: CandidateState, *, tells: bool) -> sa.Update:
-        """`tells`: the table has the columns of the cause."""
+        """`tells`: True if the table has the columns of the cause."""
         now, seen_ms = self._database.now(), sa.bindparam("p_first_seen_ms", type_=sa.BigInteger())
-        # Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow. An unknown state is
+        # Not IN, because SQLAlchemy expands IN at execution, and executemany does not allow this. An unknown state is
         # replaced.
         replaceable = sa.and_(
             sa.true(),
@@ -170,12 +172,12 @@ class SqlCandidates:
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
         is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
-        # NULL if the row is not asked about again, or has no loss, because a sum with NULL is NULL.
+        # A sum with NULL is NULL: so are the two times if the parameter is NULL.
         ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
         is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)
         values: dict[str, Any] = {
-            # This comes first, because MySQL reads columns as earlier assignments have left them.
+            # Assigned first, because in MySQL, a later assignment reads the new values of earlier ones.
             "loss_at_ms": sa.case((is_loss & is_sound, candidate.c.loss_at_ms), else_=loss_at_ms),
             "shard": shard.number,
             "state": state.value,
@@ -198,7 +200,7 @@ class SqlCandidates:
         )
 
     def open_losses(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Returns OPEN losses that are due, the oldest first."""
+        """Returns the due OPEN losses, the oldest first."""
 
         def losses(rows: sa.FromClause) -> sa.Select[Any]:
             found = _columns(rows).where(rows.c.loss_verdict.is_not(None))
@@ -207,7 +209,7 @@ class SqlCandidates:
         return self._open(subscription, losses, limit=limit)
 
     def open_due(self, subscription: Subscription, *, shards: Collection[int], limit: int) -> Sequence[Candidate]:
-        """Returns OPEN rows of the shards that are due, by that time."""
+        """Returns the due OPEN rows of the shards, ordered by the time at which they became due."""
 
         def of_shards(rows: sa.FromClause) -> sa.Select[Any]:
             found = _columns(rows).where(rows.c.shard.in_(sorted(shards)))
@@ -246,7 +248,7 @@ class SqlCandidates:
     def undecided_rows(
         self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
     ) -> UndecidedRows | None:
-        """Reads number and oldest row in one transaction."""
+        """Reads the number and the oldest row in one transaction."""
         of = _of(subscription)
         with self._database.reading() as connection:
             if not self._causes.is_there(connection):
@@ -259,9 +261,10 @@ class SqlCandidates:
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
     ) -> Sequence[Candidate]:
-        """Returns rows whose time has come, then rows whose time was written before the clock was set back.
+        """Returns rows that are due, then rows whose time was written before the clock was set back.
 
-        Of the latter, it looks at a page of those that lie furthest ahead, because other rows may rightly wait so long.
+        Of the latter, reads one page, the rows that lie furthest ahead, because many rows may rightly wait for a long
+        time.
         """
         now, c = self._database.before(0), candidate.c
         due = wanted(candidate).where(_of(subscription), c.state == _OPEN, c.next_at_ms <= now)
@@ -277,7 +280,7 @@ class SqlCandidates:
         return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
 
     def _with_keys(self, query: sa.Select[Any], rows: sa.FromClause = candidate) -> Sequence[Candidate]:
-        """Executes the query, without rows that have no valid unique key: no witness could be asked about them."""
+        """Returns the rows of the query that have a valid unique key. No witness could be asked about the others."""
         with self._database.reading() as connection:
             sound = query.where(has_key(rows.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]
@@ -294,7 +297,7 @@ class SqlCandidates:
                     _of(row.subscription),
                     c.unique_key == row.unique_key,
                     c.state != CandidateState.OPEN.value,
-                    # Unreadable values are replaced, because no person has closed such a row.
+                    # A damaged row is opened whatever it contains, because no person has closed it.
                     sa.true() if row.damage is not None else as_read,
                 )
                 .values(_REOPENED | {"next_at_ms": now, "updated_at_ms": now})
@@ -302,7 +305,8 @@ class SqlCandidates:
             return done.rowcount == 1
 
     def to_ask_again(self, subscription: Subscription, *, limit: int) -> Sequence[Candidate]:
-        """Does row_rules.is_asked_again in two ranges of the index that ends with the time."""
+        """Returns the rows that row_rules.is_asked_again selects. Reads two ranges of the index that ends with
+        ask_again_at_ms."""
         at_ms = candidate.c.ask_again_at_ms
         rows = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), _IS_ASKED_AGAIN).order_by(at_ms)
         found = list(self._with_keys(rows.where(at_ms <= self._database.before(0)).limit(limit)))
@@ -312,7 +316,7 @@ class SqlCandidates:
         return [*found, *self._with_keys(rows.where(is_too_far).limit(limit - len(found)))]
 
     def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Writes the time, or NULL."""
+        """Writes ask_again_at_ms. `seconds`: None writes NULL."""
         at_ms = None if seconds is None else self._database.now() + wait_ms(seconds)
         self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms}, only=_IS_ASKED_AGAIN & _HAS_A_TIME)
 
@@ -323,15 +327,15 @@ class SqlCandidates:
         self._change(shard.subscription, unique_keys, changes, only=_IS_LACKING & _HAS_A_TIME)
 
     def wake_dismissed(self, subscription: Subscription, entries: Sequence[VerdictEntry]) -> Collection[str]:
-        """Does it in one transaction."""
+        """Does the same as wake_dismissed_within() in a transaction of its own."""
         with self._database.writing() as connection:
             return self.wake_dismissed_within(connection, subscription, entries)
 
     def wake_dismissed_within(
         self, connection: sa.Connection, subscription: Subscription, entries: Sequence[VerdictEntry]
     ) -> Collection[str]:
-        """Does the same in the caller's transaction. Runs one conditional statement per key, because few keys come
-        here."""
+        """Writes the entries to dismissed rows in the caller's transaction, and returns their keys. Runs one statement
+        per key, because these are few."""
         woken: list[str] = []
         for seen in sorted(entries, key=lambda seen: seen.unique_key):
             again = seen.ask_again_seconds
@@ -378,8 +382,8 @@ class SqlCandidates:
         *,
         only: sa.ColumnElement[bool],
     ) -> None:
-        """Changes rows; on PostgreSQL key by key, because with few statistics its planner reads the whole table for a
-        list, and for IS NOT NULL, which the index of that column seems to answer."""
+        """Changes rows. On PostgreSQL, runs one statement per key: with few statistics, its planner reads the whole
+        table for a list of keys."""
         if not unique_keys:
             return
         update = sa.update(candidate).where(_of(subscription), only).values(**changes)
@@ -393,13 +397,13 @@ class SqlCandidates:
 
 
 def _is_dismissed(row: sa.RowMapping) -> bool:
-    """Has the meaning of Candidate.is_dismissed."""
+    """Returns what Candidate.is_dismissed says of the same row."""
     return row["state"] == CandidateState.SETTLED.value and row["verdict"] in QUARANTINING
 
 
 def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
-    """Writes the dismissal to the row of the same key under the new name, unless that row is settled or dismissed
-    itself. A BEFORE_SINCE row may be changed."""
+    """Writes the dismissal to the row of the same key under the new name. Leaves a settled row unchanged, except a
+    BEFORE_SINCE row."""
     is_open = (candidate.c.state != CandidateState.SETTLED.value) | _IS_BEFORE_SINCE
     same = sa.update(candidate).where(_of(new), candidate.c.unique_key == row["unique_key"], is_open)
     return same.values({column.name: row[column.name] for column in _DISMISSAL if column is not candidate.c.unique_key})
@@ -469,11 +473,11 @@ def _parameters(seen: VerdictEntry) -> dict[str, Any]:
 
 
 def candidate_of(row: sa.Row[Any]) -> Candidate:
-    """Returns the value of a row with CANDIDATE_COLUMNS; damaged values read like those of an undecided key."""
+    """Returns the candidate of a row with CANDIDATE_COLUMNS. A damaged state or verdict reads as OPEN or UNKNOWN."""
     read = _ROWS.parse(row)
     values = dict(read.values)
     loss = values["loss_verdict"]
-    del values["loss_at_ms"]  # only notices are counted by it
+    del values["loss_at_ms"]  # only notices need it
     subscription = Subscription(
         environment=values.pop("environment"), topic=values.pop("topic"), group=values.pop("consumer_group")
     )

@@ -1,9 +1,9 @@
-"""Closes a key by a person's order, or gives it to a replay worker (ports.Closings): in one transaction, if the rows
-have not changed since the person saw them.
+"""Closes a key by a person's order, or gives it to a replay worker (ports.Closings). Each act is one transaction, and
+needs that the rows have not changed since the person saw them.
 
-It locks the rows before it compares them, candidates first. A claim locks the repair's row, too, and takes only
-unfinished repairs: if a claim and a closing meet, the second one sees what the first has written. A repair that does
-not exist yet cannot be locked, so a row that is DONE takes its place.
+An act locks the candidates, then the repairs, and then compares them. A claim locks the repair's row, too, and takes
+only unfinished repairs: if a claim and a closing meet, the second one sees the row that the first one wrote. A missing
+repair cannot be locked, so the act inserts a row that is DONE.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ R = TypeVar("R", bound=KeyAsRead)
 
 
 class _Changed(Exception):
-    """A row has changed since it was seen: the transaction ends without a trace."""
+    """A row has changed since the person saw it. Undoes the transaction."""
 
 
 class SqlClosings:
-    """The closings in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The closings in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, candidates: SqlCandidates, hand_overs: SqlHandOvers) -> None:
         self._database = database
@@ -61,8 +61,8 @@ class SqlClosings:
         return self._is_written(insert, read)
 
     def cancel(self, read: KeyAsRead, *, group: str) -> bool:
-        """Writes all or nothing. A worker writes its attempt before it runs a message: if its row is deleted, it runs
-        nothing."""
+        """Writes all or nothing. A worker writes its attempt before it runs a message, and cannot do so once the row is
+        deleted."""
 
         def delete(connection: sa.Connection, read: KeyAsRead) -> None:
             self._locked_as_read(connection, read)
@@ -73,7 +73,8 @@ class SqlClosings:
         return self._is_written(delete, read)
 
     def last_taken_ms(self, environment: str, topic: str, *, group: str) -> int | None:
-        """Returns the latest attempt of the group's rows, because a worker writes one before it runs a message."""
+        """Returns the time of the latest attempt in the group's rows. A worker writes its attempt before it runs a
+        message."""
         c = repair.c
         of_group = (c.environment == environment) & (c.topic == topic) & (c.scope == group)
         with self._database.reading() as connection:
@@ -89,14 +90,14 @@ class SqlClosings:
         return True
 
     def _locked_as_read(self, connection: sa.Connection, read: KeyAsRead) -> Sequence[Candidate]:
-        """Returns the candidates; locks them and the repairs. Raises _Changed."""
+        """Locks the candidates and the repairs, and returns the candidates. Raises _Changed."""
         candidates = self._locked_candidates(connection, read)
         if not read.still_holds(candidates, self._locked_repairs(connection, read)):
             raise _Changed
         return candidates
 
     def claimed(self, closing: Closing) -> Repair | None:
-        """Returns the first one by scope."""
+        """Returns the claimed repair whose scope sorts first."""
         ours = _of_key(closing, repair) & repair.c.scope.in_(sorted(closing.scopes)) & self._is_claimed()
         with self._database.reading() as connection:
             columns = self._database.answers.columns(connection)
@@ -150,8 +151,8 @@ class SqlClosings:
         return [repair_of(row) for row in rows]
 
     def _insert_missing(self, connection: sa.Connection, closing: Closing) -> None:
-        """Inserts rows that are DONE from the start. A row that another process has opened meanwhile stays, and is then
-        ended."""
+        """Inserts rows that are DONE from the start. Leaves a row that another process has opened meanwhile: the caller
+        ends it."""
         known = {row.scope for row in closing.repairs}
         answer = self._database.answers.written(connection, closing.answer)
         done = {"state": RepairState.DONE.value, "done_at_ms": self._database.now(), **answer}
@@ -167,7 +168,7 @@ class SqlClosings:
         self._database.insert_missing(connection, repair, rows)
 
     def _end(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
-        """Ends a repair; its row is locked. A damaged state stays as it is, for the person who repairs it."""
+        """Ends a repair whose row is locked. Raises _Changed if it is claimed. Leaves a damaged state for a person."""
         c = repair.c
         this_row = _of_key(closing, repair) & (c.scope == row.scope)
         if connection.execute(sa.select(c.scope).where(this_row, self._is_claimed())).first() is not None:

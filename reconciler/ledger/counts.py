@@ -1,7 +1,7 @@
-"""Counts candidates and repairs of each kind along an index, up to a limit for each kind.
+"""Counts candidates and repairs of each kind by an index, up to a limit per kind.
 
-A table of millions of rows has few kinds (`count_index` in contract/tables.py). One seek finds the next kind, and one
-range of the index counts its rows.
+A kind is one combination of values in the index `count_index` (contract/tables.py). A table of millions of rows has few
+kinds. One seek finds the next kind, and one range of the index has its rows.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
-#: A repair with a damaged state is not worked on: it is shown as failed.
+#: No process works on a repair with a damaged state. It is shown as FAILED.
 _REPAIRS = RowReader(
     REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
 )
 
-#: Columns of the index: environment, the columns that make a kind (candidates also have loss_verdict), and a number.
+#: Columns of the index: environment, the columns that make a kind, for candidates loss_verdict, and a number.
 _OF_CANDIDATES = tuple(candidate.c[name] for name in CANDIDATE.count_index)
 _OF_REPAIRS = tuple(repair.c[name] for name in REPAIR.count_index)
 
 
 def verdict_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[VerdictCount]:
-    """Counts candidates by subscription, state and verdicts. `most`: the limit for each kind, separately for its
-    losses."""
+    """Counts candidates by subscription, state and verdicts. `most`: the limit per kind, for its losses and for its
+    other rows separately."""
     counts = [
         VerdictCount(
             subscription=Subscription(environment=environment, topic=seen["topic"], group=seen["consumer_group"]),
@@ -49,13 +49,13 @@ def verdict_counts(connection: sa.Connection, environment: str, *, most: int) ->
         for read in (_VERDICTS.parse(kind),)
         for seen in (read.values,)
     ]
-    # Sorted here, because databases sort NULL differently.
+    # Sorted in Python, because databases sort NULL differently.
     return sorted(counts, key=lambda one: (one.subscription, one.state, one.verdict, one.loss_verdict or ""))
 
 
 def repair_counts(connection: sa.Connection, environment: str, *, most: int) -> Sequence[RepairCount]:
-    """Counts repairs by topic, scope, state and rung. `most`: the limit for each kind, separately for repairs that were
-    sent."""
+    """Counts repairs by topic, scope, state and rung. `most`: the limit per kind. Repairs with attempts are counted
+    first."""
     return [
         RepairCount(
             topic=seen["topic"],
@@ -72,15 +72,15 @@ def repair_counts(connection: sa.Connection, environment: str, *, most: int) -> 
     ]
 
 
-#: Which rows to count, further columns to group by, the limit, and the dialect -> a statement for those columns and the
-#: counts. On SQLite all rows are counted.
+#: (condition for the rows, columns to group by, limit, dialect) -> the statement that counts. On SQLite, the limit is
+#: not used.
 _Count = Callable[[sa.ColumnElement[bool], Sequence[sa.Column[Any]], int, str], sa.Select[Any]]
 
 
 def _counted(
     connection: sa.Connection, index: Sequence[sa.Column[Any]], environment: str, count: _Count, most: int
 ) -> Iterator[Sequence[Any]]:
-    """Yields the values of each kind, and its counts.
+    """Yields the values of each kind, then its counts.
 
     SQLite counts all rows at once, because a damaged row may have a value that no comparison finds again.
     """
@@ -102,13 +102,13 @@ def _counted(
 
 
 def _of_losses(rows: sa.ColumnElement[bool], by: Sequence[sa.Column[Any]], most: int, dialect: str) -> sa.Select[Any]:
-    """Counts losses separately from other rows, because those may exceed the limit."""
+    """Counts losses separately from other rows, so that many other rows do not use up the limit."""
     c = candidate.c
     query = sa.select(*by, c.loss_verdict, c.first_seen_ms).where(rows)
     every = query.subquery()
     if dialect != "sqlite":
-        # A planner that has to order as the index does uses the index: for PostgreSQL this order, also with NULL; MySQL
-        # and MariaDB would have to sort NULL.
+        # The order makes the planner use the index. For rows without a loss, PostgreSQL needs both columns of the
+        # order. MySQL and MariaDB would sort the rows for loss_verdict.
         order = (c.loss_verdict, c.first_seen_ms)
         losses = query.where(c.loss_verdict.is_not(None)).order_by(*order).limit(most)
         others = query.where(c.loss_verdict.is_(None)).order_by(*order[dialect != "postgresql" :]).limit(most)

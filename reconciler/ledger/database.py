@@ -16,21 +16,21 @@ from reconciler.errors import InvariantViolation
 from reconciler.ledger.repair_answers import RepairAnswers
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
-#: Rows of one statement, because SQLite allows 32 766 parameters and a candidate row has 14.
+#: Most rows of one statement. SQLite allows 32 766 parameters, and a candidate row has 14.
 ROWS_A_STATEMENT = 500
 
 
 def no_english(fact: Fact) -> str:
-    """Takes the place of `english` for a ledger that is only read, or for tables without facts. Raises
+    """The default of `english`, for a ledger that is only read, or for tables without facts. Raises
     InvariantViolation."""
     raise InvariantViolation(f"{fact.code.name}: this ledger was opened without the words for facts")
 
 
 class LedgerDatabase:
-    """One engine and its clock. Shared by threads, because the engine's pool gives each transaction its own connection.
+    """One engine and its clock. Shared by threads: the engine's pool gives each transaction its own connection.
 
-    `now` makes the SQL expression of database time for a dialect; the simulator passes its own clock. `clock` is the
-    host's. `english` writes the text of a fact, for releases that read only texts.
+    `now` makes the SQL expression of database time for a dialect. The simulator passes an expression of its own.
+    `clock` is the host's. `english` writes the text of a fact, for releases that read only texts.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LedgerDatabase:
         self._now = now
         self.clock = clock or SystemClock()
         self.english = english
-        #: One for all users, because it asks once which columns the table has, and reports it once.
+        #: One value for all users, so that one missing column is asked for once, and logged once.
         self.answers = RepairAnswers(english)
 
     @contextmanager
@@ -69,18 +69,19 @@ class LedgerDatabase:
         return int(connection.execute(sa.select(self.now())).scalar_one())
 
     def read_age_ms(self, connection: sa.Connection) -> int:
-        """Returns the time by which rows are old enough to be deleted."""
+        """Returns the time from which the age of rows is measured before their deletion (aged_by_ms)."""
         return aged_by_ms(self.read_now_ms(connection), self.clock.now_ms())
 
     def before(self, milliseconds: int) -> sa.ColumnElement[int]:
-        """Returns database time minus so many milliseconds, as a value to compare rows with."""
+        """Returns database time minus the milliseconds, as an expression to compare rows with."""
         return asked_once(self.now() - milliseconds, self.engine.dialect.name)
 
     @property
     def tells_inserted(self) -> bool:
-        """True if `insert_returning` works here, once connected: MySQL, and SQLite before 3.35, have no RETURNING.
+        """True if `insert_returning` works with this database. Known after the first connection. MySQL, and SQLite
+        before 3.35, have no RETURNING.
 
-        MariaDB has RETURNING, but also returns rows that existed before.
+        MariaDB's RETURNING also returns rows that existed before.
         """
         dialect = self.engine.dialect
         return dialect.name in {"postgresql", "sqlite"} and dialect.insert_returning
@@ -88,7 +89,8 @@ class LedgerDatabase:
     def insert_returning(
         self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, returned: sa.Column[str]
     ) -> frozenset[str]:
-        """Inserts the rows whose primary key is missing, many per statement, and returns that column of the new rows.
+        """Inserts the rows whose primary key is missing, many per statement. Returns the column `returned` of the new
+        rows.
 
         All rows have the same columns.
         """
@@ -108,9 +110,10 @@ class LedgerDatabase:
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Inserts the rows whose primary key is missing.
 
-        All rows have the same columns. A column with an SQL expression (database time) has the same one in every row:
-        it is evaluated once, so that the statement's text does not depend on the number of rows, and drivers can send
-        many at once. MySQL's INSERT IGNORE would hide truncated values, too, so this updates nothing instead.
+        All rows have the same columns. An SQL expression (database time) must be the same in every row. It is evaluated
+        once, so that the statement's text does not depend on the number of rows, and drivers can send many rows at
+        once. On MySQL, the statement is an UPDATE without effect, because INSERT IGNORE would also hide truncated
+        values.
         """
         if not rows:
             return
@@ -135,8 +138,8 @@ class LedgerDatabase:
 
 
 def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
-    """Inserts all rows from one JSON parameter: the text is the same for any number of rows, so it is parsed and
-    planned once."""
+    """Returns a statement that inserts all rows from one JSON parameter. Its text is the same for any number of rows,
+    so the database parses and plans it once."""
     document = sa.bindparam("given_rows", type_=postgresql.JSON())
     columns = [sa.column(name, table.c[name].type) for name in names]
     given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")
@@ -144,6 +147,6 @@ def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
 
 
 def chunks(values: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Yields slices of at most that many."""
+    """Yields slices of at most `size` values."""
     for start in range(0, len(values), size):
         yield values[start : start + size]

@@ -1,7 +1,7 @@
 """reconciler_environment: the cluster that an environment is used for (ports.EnvironmentUses).
 
-Database time decides the age of a use; a use from the future, before a clock was set back, has ended, too. An
-environment has one row, so nothing is deleted.
+The age of a use is measured in database time. A use far in the future, written before a clock was set back, has ended,
+too. An environment has one row, and rows are never deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class SqlEnvironmentUses:
         self._database = database
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """Runs one SELECT, and one for the time."""
+        """Runs one SELECT for the row, and one for the time."""
         c = environment_row.c
         query = sa.select(c.brokers, c.by, c.renewed_at_ms).where(c.environment == environment)
         with self._database.reading() as connection:
@@ -42,7 +42,7 @@ class SqlEnvironmentUses:
         return EnvironmentUse(brokers=brokers, redis=redis, by=values["by"], renewal=str(values["renewed_at_ms"]))
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """Runs an UPDATE, or otherwise an INSERT."""
+        """Runs an UPDATE. If no row exists, runs an INSERT."""
         values = {
             "brokers": use_text(brokers, redis),
             "by": bounded_text(by, NAME_CHARACTERS),

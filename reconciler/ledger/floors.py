@@ -1,6 +1,6 @@
-"""reconciler_floor: the place where announcements are read from again after Redis lost everything, and its proof.
+"""reconciler_floor: the offset from which announcements are read again after Redis lost everything, and its proof.
 
-A ledger that was not upgraded yet has no column for proofs: then floors are read and written without them.
+A ledger that was not upgraded has no column for proofs. Floors are then read and written without proofs.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ _WITHOUT_PROOFS = (
 
 
 class SqlFloors:
-    """The floors in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The floors in SQL. Shared by threads. Each floor is written in one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._proofs = NewerColumn(floor.c.proof, without=_WITHOUT_PROOFS)
-        #: Subscription -> queue -> floor and proof that this process has reported. It is only a cache.
+        #: Subscription -> queue -> the floor and the proof of the last call of `tell`: only a cache.
         self._told: dict[Subscription, Mapping[str, tuple[int, QueueProof | None]]] = {}
 
     def of_queue(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """Returns the queue's floor; None: none was written yet, or it is damaged, which counts as none."""
+        """Returns the queue's floor. None if no floor was written yet, or the floor is damaged."""
         wanted = (floor.c.broker == queue.broker) & (floor.c.queue_id == queue.queue_id)
         with self._database.reading() as connection:
             return next(iter(self._sound(connection, subscription, wanted)), None)
 
     def of(self, subscription: Subscription) -> Sequence[Floor]:
-        """Returns every floor of a subscription, by queue; a damaged value is shown as 0 or nothing."""
+        """Returns every floor of a subscription, by queue. A damaged value reads as 0 or None."""
         with self._database.reading() as connection:
             return [_floor(subscription, values) for values, _ in self._rows(connection, subscription, sa.true())]
 
     def tell(
         self, subscription: Subscription, offsets: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Stores what a round reported. It asks the database only if this process has not reported the same before."""
+        """Stores the floors of a round. Asks the database only if a value differs from the last call."""
         known = self._told.get(subscription, {})
         told = {queue: (offset, (proofs or {}).get(queue)) for queue, offset in offsets.items()}
         wanted = {queue: one for queue, one in told.items() if known.get(queue) != one}
@@ -82,7 +82,7 @@ class SqlFloors:
         after = told if old is None else next_floor((old.queue_offset, old.proof), told)
         broker, _, queue_id = queue.rpartition("/")
         if after is None or not is_storable(broker) or not _is_number(queue_id):
-            return  # no database can store that name, so the queue has no floor and is read from its first announcement
+            return  # no database can store this name: without a floor, the queue is read from its first announcement
         offset, proof = after
         identity = {
             "environment": subscription.environment,
@@ -97,7 +97,7 @@ class SqlFloors:
         is_as_read = (floor.c.queue_offset < offset) | ~is_whole_number(floor.c.queue_offset, dialect)
         if has_proofs:
             values[_PROOF] = None if proof is None else proof.text
-            # a floor sinks, or gets a proof, only by compare-and-set
+            # a floor that does not rise is changed only if it still has the values that were read
             if old is not None and old.queue_offset >= offset:
                 was = floor.c.proof.is_(None) if old.proof is None else floor.c.proof == old.proof.text
                 is_as_read = (floor.c.queue_offset == old.queue_offset) & was
@@ -129,7 +129,7 @@ class SqlFloors:
         return [(read.values, read.damaged) for read in map(_ROWS.parse, connection.execute(query))]
 
     def keeps_proofs(self, connection: sa.Connection) -> bool:
-        """Returns True if the table has the column for proofs; logs once if it has not."""
+        """Returns True if the table has the column for proofs. Logs a missing column once."""
         return self._proofs.is_there(connection)
 
 

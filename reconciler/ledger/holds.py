@@ -1,4 +1,4 @@
-"""reconciler_hold: topics whose repairs are stopped, by a person or by the breaker (ports.Holds)."""
+"""reconciler_hold: topics whose repairs a person or the breaker has stopped (ports.Holds)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LEAST = tuple(column for column in hold.c if column is not hold.c.fact)
 
 
 class _Changed(Exception):
-    """A hold has changed since it was seen: the transaction ends without a trace."""
+    """A hold has changed since the person saw it. Undoes the transaction."""
 
 
 class SqlHolds:
-    """The holds in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The holds in SQL. Shared by threads. Every call except `place` is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
@@ -46,10 +46,10 @@ class SqlHolds:
     def place(
         self, environment: str, topic: str, kind: HoldKind, *, by: str, reason: Fact | str, until_ms: int | None = None
     ) -> bool:
-        """Inserts the hold. False: it existed. Then a BREAKER gets a new `since` and reason; a HOLD gets the new reason
-        before the old ones, and the later end."""
+        """Inserts the hold. False if the hold existed. An existing BREAKER gets a new `since` and the new reason. An
+        existing HOLD gets the new reason before the old ones, and the later of both ends."""
         while not self._insert(environment, topic, kind, by=by, reason=reason, until_ms=until_ms):
-            # The hold may be lifted between the two statements: the topic must be held in the end nevertheless.
+            # If a person lifts the hold between the two statements, it is inserted again.
             if kind is HoldKind.BREAKER:
                 is_there = self._date_again(environment, topic, reason)
             else:
@@ -59,7 +59,8 @@ class SqlHolds:
         return True
 
     def _hold_again(self, environment: str, topic: str, *, by: str, reason: str, until_ms: int | None) -> bool:
-        """Changes the hold for a second person: who then lifts the first person's hold must not lift this one."""
+        """Changes the reason of an existing hold, so that lift_seen() of the first person's hold does not lift the
+        second one."""
         this_row = _is(environment, topic, HoldKind.HOLD)
         with self._database.writing() as connection:
             row = connection.execute(
@@ -79,8 +80,8 @@ class SqlHolds:
     def _written(
         self, connection: sa.Connection, reason: Fact | str, until_ms: int | None = None
     ) -> dict[str, str | None]:
-        """Returns column -> value for the reason and what is stored beside it. Raises ConfigurationError for an end if
-        the ledger has no column for it."""
+        """Returns column -> value for the reason and its fact or end. Raises ConfigurationError if the hold has an end
+        and the ledger lacks the column."""
         text = self._text(reason)
         if self._facts.is_there(connection):
             kept = _end(until_ms, text) if isinstance(reason, str) else column_of(reason, text)
@@ -124,14 +125,14 @@ class SqlHolds:
             return done.rowcount == 1
 
     def lift(self, environment: str, topic: str, kind: HoldKind, *, calm_seconds: float = 0.0) -> bool:
-        """Deletes the hold; False: there was none, or only one that is younger than `calm_seconds`."""
+        """Deletes the hold. False if no hold exists, or the hold is younger than `calm_seconds`."""
         is_old = hold.c.since_ms <= self._database.before(round(calm_seconds * 1000)) if calm_seconds else sa.true()
         with self._database.writing() as connection:
             done = connection.execute(sa.delete(hold).where(_is(environment, topic, kind), is_old))
             return done.rowcount == 1
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """Runs one conditional DELETE for each; all of them are undone if one finds another hold in its place."""
+        """Runs one conditional DELETE per hold. Undoes all of them if a hold has changed."""
         try:
             with self._database.writing() as connection:
                 ordered = sorted(held, key=lambda one: one.kind)
@@ -151,7 +152,7 @@ def _is_lifted(connection: sa.Connection, environment: str, held: HeldTopic) -> 
 
 
 def _as_seen(held: HeldTopic) -> sa.ColumnElement[bool]:
-    """For an unreadable row nothing is compared: it stays as it is until it is deleted."""
+    """Returns a condition: the row still has the values of `held`. The condition is always true for a damaged hold."""
     if held.damage is not None:
         return sa.true()
     is_as_old = sa.true() if held.kind is HoldKind.BREAKER else hold.c.since_ms == held.since_ms
@@ -164,8 +165,8 @@ def _end(until_ms: int | None, reason: str) -> str | None:
 
 
 def end_and_reason(kept: object, reason: str) -> tuple[int | None, Fact | None]:
-    """Returns the end of the hold, and its reason as a fact. None: the hold has no end; the reason is only a text, or
-    another release has changed it."""
+    """Returns the end of the hold, and its reason as a fact. The end is None if the hold has none. The fact is None if
+    the reason is only a text, or another release has changed it."""
     fact = fact_of_column(kept, reason)
     if fact is None or fact.code is not HOLD_ENDS:
         return None, fact

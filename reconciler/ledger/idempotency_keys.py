@@ -26,7 +26,7 @@ _UNDER_WAY, _ANSWERED = PostState.UNDER_WAY.value, PostState.ANSWERED.value
 class SqlIdempotencyKeys:
     """Requests by key, kept for about a day. All times are database time.
 
-    Shared by threads; every write is one transaction. Raises DatabaseAway.
+    Shared by threads. Every write is one transaction. Raises DatabaseAway.
     """
 
     def __init__(self, database: LedgerDatabase) -> None:
@@ -36,9 +36,8 @@ class SqlIdempotencyKeys:
     def begin(self, environment: str, request: KeyedRequest, *, lease_seconds: float) -> KeyAnswer:
         """Stores the request unless its key exists. Raises InvalidValue for a key that cannot be stored unchanged.
 
-        A request that takes longer than its lease counts as dead, and the same request is FIRST again. So whatever is
-        done under a key must be harmless if it is done twice, as repairs are because of their claims, and jobs because
-        of their ids.
+        A request that takes longer than its lease counts as dead, and the same request is FIRST again. So the work
+        under a key must be harmless if it is done twice. Repairs have claims for this, and jobs have ids.
         """
         for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
             if not text or not is_storable(text):
@@ -49,13 +48,13 @@ class SqlIdempotencyKeys:
                 return KeyAnswer(use=KeyUse.FIRST, token=token)
             found = self._read(environment, request)
             if found is None:
-                continue  # between the two statements, the key was freed or deleted by age
+                continue  # between the two statements, the key was freed, or deleted by its age
             if found.use is KeyUse.UNDER_WAY and self._take_over(environment, request, token, lease_seconds):
                 return KeyAnswer(use=KeyUse.FIRST, token=token, is_again=True)
             return found
 
     def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
-        """Starts the lease again. False: another request replaced this one, which counted as dead."""
+        """Starts the lease again. False if this request counted as dead and another one took its place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -63,15 +62,15 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def find(self, environment: str, *, by: str, key: str) -> KeyAnswer | None:
-        """Returns how a key is used: UNDER_WAY or ANSWERED; None: it is not used any more, or its row is damaged."""
+        """Returns the use of a key: UNDER_WAY or ANSWERED. None if the key is unused, or its row is damaged."""
         found = self._row(_is(environment, by=by, key=key))
         if found is None or found.damage is not None:
             return None
         return _answer(found.values)
 
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
-        """Stores the answer, whose length the caller limits. False: another request replaced this one, which counted as
-        dead."""
+        """Stores the answer. The caller limits its length. False if this request counted as dead and another one took
+        its place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -81,7 +80,7 @@ class SqlIdempotencyKeys:
             return done.rowcount == 1
 
     def forget(self, environment: str, request: KeyedRequest, *, token: str) -> None:
-        """Frees the key of a request that changed nothing, or only what may be done twice."""
+        """Frees the key of a request that changed nothing, or whose changes may be made twice."""
         c = idempotency_key.c
         delete = sa.delete(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -112,7 +111,7 @@ class SqlIdempotencyKeys:
         if found is None:
             return None
         if found.damage is not None or found.values["digest"] != request.digest:
-            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # a damaged row does not show its request, so nothing is done
+            return KeyAnswer(use=KeyUse.OTHER_REQUEST)  # a damaged row does not show its request
         return _answer(found.values)
 
     def _row(self, which: sa.ColumnElement[bool]) -> ReadRow | None:

@@ -1,7 +1,7 @@
 """reconciler_job: long actions, and the claims on them.
 
-A claim is one conditional UPDATE in database time, as for repairs (reconciler/sql/repair_claims.py); every later write
-needs its token. A claim that ends too late, because the clock was set back, counts as ended, as for repairs.
+Claims work like those of repairs (reconciler/sql/repair_claims.py). A claim is one conditional UPDATE in database time,
+and every later write needs its token. A claim that was dated before the clock was set back counts as ended.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
 from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
-#: Most jobs that are looked at for one claim.
+#: Most jobs that one claim reads.
 LOOKED_AT_MAX = 100
-#: All columns without `work`, which only an owner reads.
+#: All columns except `work`. Only the owner of a claim reads `work`.
 _COLUMNS = tuple(column for column in job_table.c if column.name != "work")
-#: A job with a damaged row is not worked on: it is shown as failed.
+#: No process works on a job with a damaged row. The job is shown as FAILED.
 _ROWS = RowReader(
     JOB, (column.name for column in _COLUMNS), otherwise={"kind": JobKind.REPAIR, "state": JobState.FAILED}
 )
@@ -36,7 +36,7 @@ _UNFINISHED = sorted(state.value for state in JobState if state not in ENDED_JOB
 
 
 class SqlJobs:
-    """The jobs in SQL; all times are database time. Shared by threads; each write is one transaction. Raises
+    """The jobs in SQL. All times are database time. Shared by threads. Each write is one transaction. Raises
     DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
@@ -44,7 +44,7 @@ class SqlJobs:
         self._stranded = StrandedLeases(job_table, database.clock)
 
     def place(self, environment: str, wanted: WantedJob) -> Job:
-        """Inserts a QUEUED job. An existing job with this id is returned unchanged."""
+        """Inserts a QUEUED job and returns it. If a job has this id, returns that job unchanged."""
         row = {
             "job_id": wanted.job_id,
             "environment": environment,
@@ -61,7 +61,7 @@ class SqlJobs:
             return job_of(connection.execute(_select(environment, wanted.job_id)).one())
 
     def find(self, environment: str, job_id: str) -> Job | None:
-        """Returns the job; None: there is no such job."""
+        """Returns the job. None if no job has this id."""
         with self._database.reading() as connection:
             row = connection.execute(_select(environment, job_id)).one_or_none()
         return None if row is None else job_of(row)
@@ -69,7 +69,7 @@ class SqlJobs:
     def page(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Job]:
-        """Returns a page of jobs, the newest first, like the listings of LedgerReports."""
+        """Returns a page of jobs, the newest first, paged like the listings of LedgerReports."""
         c = job_table.c
         walk = Walk(
             query=sa.select(*_COLUMNS),
@@ -82,8 +82,8 @@ class SqlJobs:
         return Page(rows=[job_of(row) for row in rows], end=end)
 
     def cancel(self, environment: str, job_id: str, *, by: str) -> Job | None:
-        """Ends a job without an owner; an owner sees the wish in the row. Ended jobs stay as they are, and the first
-        wish stays, too. None: there is no such job."""
+        """Ends a job without an owner. If the job has an owner, writes the wish into the row, where the owner sees it.
+        An ended job and an earlier wish stay unchanged. Returns None if no job has this id."""
         c = job_table.c
         unfinished = (c.job_id == job_id) & (c.environment == environment) & c.state.in_(_UNFINISHED)
         wish = sa.update(job_table).where(unfinished, c.cancelled_by.is_(None))
@@ -95,11 +95,11 @@ class SqlJobs:
         return None if row is None else job_of(row)
 
     def claim(self, environment: str, *, token: str, lease_seconds: float) -> ClaimedJob | None:
-        """Claims the oldest job without a living claim and makes it RUNNING. None: there is no such job.
+        """Claims the oldest job without a living claim and makes it RUNNING. None if there is no such job.
 
-        Jobs that it meets and cannot claim are ended: CANCELLED if a wish exists and the owner died before seeing it,
-        FAILED after ATTEMPTS_MAX claims in a row whose owners died. Each claim is one conditional UPDATE: if several
-        processes try, only one of them changes the row.
+        Ends a job as CANCELLED if its owner died before it saw the wish to cancel. Ends a job as FAILED after
+        ATTEMPTS_MAX claims in a row whose owners died. Each claim is one conditional UPDATE: if several processes try,
+        only one of them changes the row.
         """
         c = job_table.c
         now = asked_once(self._database.now(), self._database.engine.dialect.name)
@@ -114,14 +114,14 @@ class SqlJobs:
         )
         with self._database.reading() as connection:
             rows = connection.execute(free).all()
-        for row in rows:  # usually the first one
+        for row in rows:  # the first row is usually claimed
             is_free = self._is_free(self._database.now())
             if row.is_stranded:
                 if not self._stranded.is_over(row.job_id, row, lease_seconds=lease_seconds):
                     continue
                 is_free |= self._stranded.as_seen(row)
             job = self.find(environment, row.job_id)
-            if job is None or job.state in ENDED_JOBS:  # it has ended since, or is damaged
+            if job is None or job.state in ENDED_JOBS:  # the job has ended meanwhile, or is damaged
                 continue
             with self._database.writing() as connection:
                 taken = connection.execute(
@@ -143,7 +143,7 @@ class SqlJobs:
         return None
 
     def change(self, claimed: ClaimedJob, change: JobChange, *, lease_seconds: float) -> Job | None:
-        """Writes under the token; the lease starts again. None: the token does not own the job any more; stop at
+        """Writes under the token, and starts the lease again. None if the token no longer owns the job: stop at
         once."""
         c = job_table.c
         now = self._database.now()
@@ -169,7 +169,7 @@ class SqlJobs:
             return job_of(connection.execute(by_id).one())
 
     def _taken(self, job: Job, *, token: str, lease_seconds: float) -> dict[str, Any]:
-        """Returns what a claim writes: the owner, or the end of a job that must not be claimed."""
+        """Returns the values that a claim writes: its owner, or the end of a job that must not be claimed."""
         if job.cancelled_by is not None:
             return self._ended(JobState.CANCELLED)
         if job.attempts >= ATTEMPTS_MAX:

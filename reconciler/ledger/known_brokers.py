@@ -1,7 +1,7 @@
-"""reconciler_broker: brokers that were seen in the routes of topics (ports.KnownBrokers).
+"""reconciler_broker: the brokers that routes of topics have named (ports.KnownBrokers).
 
-Without this table, a process that starts after a broker has left the route would take the other brokers' "not found"
-for an absence.
+If a broker has left the route, the other brokers' "not found" is no absence. Without this table, a process that starts
+after that would not know this.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROWS = RowReader(BROKER, ("broker", "gone_since_ms"))
 
 
 class SqlKnownBrokers:
-    """The known brokers in SQL. Shared by threads; a call without a change is one SELECT. Raises DatabaseAway."""
+    """The known brokers in SQL. Shared by threads. A call without a change only reads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
@@ -28,13 +28,13 @@ class SqlKnownBrokers:
     def note(
         self, environment: str, topic: str, seen: Collection[str] | None, *, keep_seconds: float
     ) -> frozenset[str]:
-        """Notes the brokers of the route and returns all that count."""
+        """Notes the brokers of the route. Returns all brokers that count as witnesses."""
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         query = sa.select(broker.c.broker, broker.c.gone_since_ms).where(of_topic)
         with self._database.reading() as connection:
             now_ms = self._database.read_age_ms(connection)
             rows = [_ROWS.parse(row) for row in connection.execute(query)]
-        # A broker with a damaged gone_since_ms counts as a witness, as if it were in the route.
+        # A broker with a damaged gone_since_ms counts as if it were in the route.
         known: dict[str, int | None] = {
             read.values["broker"]: read.values["gone_since_ms"] for read in rows if "broker" not in read.damaged
         }
@@ -53,7 +53,8 @@ class SqlKnownBrokers:
     def _write(
         self, environment: str, topic: str, before: Mapping[str, int | None], after: Mapping[str, int | None]
     ) -> None:
-        """Writes the difference. Another process may have written the same, or may have seen a broker that we miss."""
+        """Writes the difference. Another process may have written the same difference, or seen a broker that `after`
+        lacks."""
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         forgotten = sorted(before.keys() - after.keys())
         kept = sorted(before.keys() & after.keys())

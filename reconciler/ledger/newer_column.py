@@ -1,4 +1,4 @@
-"""A column that a ledger of an older release lacks: until the upgrade, everything works without it."""
+"""A column that a ledger of an older release lacks. Until the upgrade, the reconciler works without the column."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ UPGRADE_LEDGER = "reconciler db upgrade ledger"
 
 
 class NewerColumn:
-    """Knows whether the table has the column. Once the table has it, that is not asked again. Thread-safe: two threads
-    that ask at once get the same answer."""
+    """Asks whether the table has the column, until the table has it. Shared by threads."""
 
     def __init__(self, column: sa.Column[Any], *, without: str) -> None:
-        """`without`: says for people what happens without the column."""
+        """`without`: the sentence for people about what happens without the column."""
         self._column = column
         self._without = without
-        #: None: not asked yet.
+        #: None: no call has read the table's columns yet.
         self._is_there: bool | None = None
 
     def is_there(self, connection: sa.Connection) -> bool:
-        """Returns True if the column exists; asks until it does. Logs once that it does not; False also if the table
-        does not exist, which the query then reports."""
+        """Returns True if the column exists. Logs a missing column once. Returns False without a log line if the table
+        does not exist, because the query reports this."""
         if not self._is_there:
             table = self._column.table.name
             names = column_names(connection, table)

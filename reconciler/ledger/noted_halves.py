@@ -1,8 +1,8 @@
-"""reconciler_half: the halves of topics whose commits a query proves, from which siblings (with the same business key)
-are found.
+"""reconciler_half: the halves of topics whose commits a query proves. Siblings are found in this table: halves with the
+same business key.
 
-A ledger that was not upgraded lacks the table, or a login may have no right to it: then halves cannot be stored, and no
-row of the business proves a loss.
+If the ledger was not upgraded, or the login has no right to the table, halves cannot be stored. Then no row of the
+business proves a loss.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _log = logging.getLogger(__name__)
 
 
 class SqlNotedHalves:
-    """The noted halves in SQL. Shared by threads; noting known halves costs one SELECT. Raises DatabaseAway."""
+    """The noted halves in SQL. Shared by threads. Noting known halves only reads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
         self._has_told = False
 
     def note(self, environment: str, topic: str, halves: Sequence[NotedHalf], *, replaces: bool = False) -> bool:
-        """Writes rows that are missing, damaged or different. It writes in order, so that two processes never wait for
-        each other."""
+        """Writes rows that are missing or damaged, with `replaces` also different ones. Writes in order, so that two
+        processes never wait for each other."""
         if not all(is_storable(name) for name in (topic, *(one.broker for one in halves))):
             return False
         wanted = {(one.unique_key, one.broker): one for one in halves}
@@ -75,7 +75,7 @@ class SqlNotedHalves:
     def of_keys(
         self, environment: str, topic: str, key_digests: Collection[bytes]
     ) -> Mapping[bytes, Sequence[NotedHalf]] | None:
-        """Runs one SELECT for many digests."""
+        """Runs one SELECT per ROWS_A_STATEMENT digests."""
         found: dict[bytes, list[NotedHalf]] = {digest: [] for digest in key_digests}
         of_topic = (half.c.environment == environment) & (half.c.topic == topic)
         try:
@@ -93,7 +93,7 @@ class SqlNotedHalves:
         return found
 
     def _cannot(self, error: DatabaseAway | ConfigurationError) -> None:
-        """Logs the reason once. Raises any error that is not a missing table or right."""
+        """Logs a missing table or right once. Raises every other error."""
         if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
             raise error
         if not self._has_told:

@@ -1,8 +1,8 @@
 """reconciler_notice: the conversations of notifiers, and the events to report.
 
-A claim is one conditional UPDATE in database time, as for jobs; every write needs the version that was read. A claim
-that ends later than any present claim could is free once this process has seen it unchanged for the length of the
-longest claim.
+A claim is one conditional UPDATE in database time, like a claim on a job. Every write needs the version that was read.
+A claim that ends later than any present claim could was dated before the clock was set back. It is free once this
+process has seen it unchanged for the length of the longest claim.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from reconciler.telling.conversations import (
 )
 from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
-#: Most outages that are looked at, the newest first.
+#: Most outages that one look reads: the newest ones.
 OUTAGES_MAX = 200
-#: Most conversations of one environment, because a table that another program filled must not fill the memory.
+#: Most conversations that one statement reads, because a table that another program filled must not fill the memory.
 CONVERSATIONS_MAX = 20_000
 _ROWS = RowReader(NOTICE)
 
 
 class SqlNotices:
-    """The conversations in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The conversations in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, holds: SqlHolds) -> None:
         self._database = database
@@ -67,17 +67,17 @@ class SqlNotices:
             return self._database.read_now_ms(connection)
 
     def conversations(self, environment: str) -> Sequence[Conversation]:
-        """Returns all rows without damaged ones."""
+        """Returns the conversations of all undamaged rows."""
         with self._database.reading() as connection:
             mine = notice_table.c.environment == environment
             return self._found(connection, sa.select(notice_table).where(mine), self._over(connection, mine))
 
     def due(self, environment: str, notifier: str, *, gap_seconds: float = 0.0) -> Sequence[Conversation]:
-        """Returns the conversations of a notifier whose message is due and that no process is sending, the longest due
-        first, without damaged ones.
+        """Returns the notifier's conversations that have a due message and no living claim, the longest due first.
+        Leaves out damaged rows.
 
-        With a gap, returns none while another message of the notifier is being sent, was sent within the last
-        `gap_seconds`, or waits because its receiver was away.
+        With a gap, returns no conversation in three cases: a message of the notifier is being sent, one was sent within
+        the last `gap_seconds`, or one waits because its receiver was away.
         """
         c, now = notice_table.c, self._database.now()
         mine = (c.environment == environment) & (c.notifier == notifier)
@@ -89,13 +89,13 @@ class SqlNotices:
                 other = notice_table.alias()
                 o = other.c
                 is_recent = o.told_at_ms.between(now - wait_ms(gap_seconds) + 1, now)
-                # Limited, because a damaged row or another clock must not keep the notifier silent.
+                # Both times are limited, so that a damaged row or another clock does not keep the notifier silent.
                 is_later = o.next_at_ms.between(now + 1, now + wait_ms(RETRY_SECONDS_MAX))
                 rests = o.error.is_not(None) & (o.is_refused == 0) & is_later
                 of = (o.environment == environment) & (o.notifier == notifier)
                 query = query.where(~sa.exists().where(of, is_recent | self._is_held(other, over) | rests))
-            # The order is the same in every process, so that all processes that look at the same time try to claim the
-            # same one.
+            # The order is the same in every process, so that processes that read at the same time try to claim the same
+            # conversation.
             found = self._found(connection, query.order_by(c.next_at_ms, *notice_table.primary_key), over)
         return [one for one in found if one.waiting is not None]
 
@@ -106,10 +106,10 @@ class SqlNotices:
         return [one for one in found if one is not None]
 
     def _over(self, connection: sa.Connection, which: sa.ColumnElement[bool]) -> Collection[str]:
-        """Returns tokens of claims that end later than any present claim could, and that have not changed for the
-        longest time of a claim.
+        """Returns the tokens of claims that count as ended although their end lies far ahead. These claims have not
+        changed for the length of the longest claim.
 
-        Each claim has its own token, and claims are not renewed.
+        Each claim has its own token, and no claim is renewed.
         """
         columns = (*notice_table.primary_key, notice_table.c.token, notice_table.c.lease_until_ms)
         is_stranded = self._stranded.among(self._database.now(), lease_seconds=LEASE_SECONDS_MAX)
@@ -120,7 +120,7 @@ class SqlNotices:
         )
 
     def begin(self, environment: str, notifier: str) -> None:
-        """Writes the first row of a notifier that has none, or a damaged one: earlier events are not reported."""
+        """Writes the first row of a notifier if it is missing or damaged. Events before this row are not reported."""
         place = (NoticeKind.OUTAGE, None, None)
         now = self._database.now()
         row = _key(environment, notifier, place) | _NEW | {"mark_ms": now, "created_at_ms": now}
@@ -128,9 +128,9 @@ class SqlNotices:
             self._make(connection, _key(environment, notifier, place), row)
 
     def standing(self, environment: str, subscriptions: Sequence[Subscription]) -> Sequence[StandingTrouble]:
-        """Returns quarantined keys, failed repairs and open breakers.
+        """Returns the quarantined keys and failed repairs by place, and the open breakers.
 
-        If there are more than are counted, each place of the subscriptions with such a trouble is still included.
+        Above STANDING_TROUBLES_MAX, each place of the subscriptions is counted by itself.
         """
         c, r = candidate.c, repair.c
         waits = sa.select(c.topic, c.consumer_group, c.unique_key, c.first_seen_ms.label("at_ms")).where(
@@ -153,10 +153,10 @@ class SqlNotices:
         return found
 
     def past(self, environment: str, marks: Iterable[tuple[Place, int]]) -> Mapping[tuple[Place, int], PastTroubles]:
-        """Returns losses and outages after each mark. Places of another kind are left out."""
+        """Returns the losses or outages after each mark. Leaves out places of another kind."""
         found: dict[tuple[Place, int], PastTroubles] = {}
         with self._database.reading() as connection:
-            # Read first, so that rows that become visible meanwhile are in no count and are reported at the next look.
+            # The time is read first. Rows that become visible later are in no count, and are reported at the next look.
             recent_ms = self._database.read_now_ms(connection) - LATE_COMMIT_MS
             for place, mark_ms in dict.fromkeys(marks):
                 kind, topic, group = place
@@ -168,7 +168,7 @@ class SqlNotices:
         return found
 
     def write(self, conversation: Conversation) -> bool:
-        """Replaces the version that was read. False: another process was faster, or is sending."""
+        """Replaces the version that was read. False if another process has changed the row, or is sending."""
         values = _values(conversation) | {"version": conversation.version + 1}
         with self._database.writing() as connection:
             if conversation.version == 0:
@@ -180,9 +180,9 @@ class SqlNotices:
             return connection.execute(update).rowcount == 1
 
     def _make(self, connection: sa.Connection, key: Mapping[str, Any], row: Mapping[str, Any]) -> None:
-        """Inserts the row if it is missing or unreadable, because an unreadable row would keep its conversation silent.
+        """Inserts the row if it is missing. Overwrites an unreadable row, which would keep its conversation silent.
 
-        A damaged row is overwritten, because only `run` may delete.
+        Deletes no row, because only `run` may delete.
         """
         here = sa.and_(*(notice_table.c[name] == value for name, value in key.items()))
         found = connection.execute(sa.select(notice_table).where(here)).first()
@@ -193,8 +193,8 @@ class SqlNotices:
             connection.execute(sa.update(notice_table).where(here).values(**{**empty, **row}))
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
-        """Claims a due conversation, and counts the try; if several processes try, only one of them gets it. None: this
-        process did not get it."""
+        """Claims a due conversation, and counts the try. If several processes try, only one of them gets the claim.
+        None if this process did not get it."""
         now = self._database.now()
         values = {
             "version": conversation.version + 1,
@@ -211,8 +211,8 @@ class SqlNotices:
         return replace(conversation, attempts=attempts, version=version, is_claimed=True)
 
     def told(self, conversation: Conversation, *, token: str) -> bool:
-        """Notes that the waiting message was sent. After a crash before this, the message is sent again with the same
-        id."""
+        """Notes that the waiting message was sent. If the process crashes before this, the message is sent again with
+        the same id."""
         with self._database.writing() as connection:
             told = once_told(conversation, now_ms=self._database.read_now_ms(connection))
             return self._release(connection, conversation, token, _values(told))
@@ -220,7 +220,7 @@ class SqlNotices:
     def failed(
         self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
     ) -> bool:
-        """Notes that sending failed: the conversation is free, and due after the wait."""
+        """Notes that sending failed. The conversation is free then, and due after the wait."""
         values = {
             "next_at_ms": self._database.now() + wait_ms(wait_seconds),
             "error": bounded_text(error),
@@ -240,7 +240,8 @@ class SqlNotices:
         return ~self._is_held(notice_table, over)
 
     def _is_held(self, rows: sa.FromClause, over: Collection[str]) -> sa.ColumnElement[bool]:
-        # A token without an end of its lease is damage: no process could ever send.
+        # A token without an end of its lease is damage. Such a row counts as free, or no process could ever send its
+        # message.
         is_living = sa.func.coalesce(rows.c.lease_until_ms, 0) >= self._database.now()
         return rows.c.token.is_not(None) & is_living & rows.c.token.not_in(sorted(over))
 
@@ -248,8 +249,8 @@ class SqlNotices:
 def _by_place(
     connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any], places: Iterable[tuple[str, str]]
 ) -> Sequence[StandingTrouble]:
-    """Returns one trouble per place. Above the limit, each place is counted by itself, because a storm in one place
-    must not change another."""
+    """Returns one trouble per place. Above the limit, counts each place by itself, so that many troubles of one place
+    do not change another place's count."""
     found = list(_counted(connection, kind, newest))
     if sum(one.count for one in found) <= STANDING_TROUBLES_MAX:
         return found
@@ -284,11 +285,12 @@ def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
 
 @dataclass(frozen=True, slots=True)
 class _LossQueries:
-    """Built once, because a look asks for each group, and building a statement takes longer than running it."""
+    """Statements that are built once. A look runs them for each group, and building a statement takes longer than
+    running it."""
 
-    #: Counts losses after `mark_ms`, and after `recent_ms`; says whether one is open.
+    #: Selects the number of losses after `mark_ms`, the number after `recent_ms`, and whether a loss is open.
     counts: sa.Select[int, int, bool]
-    #: Key and time of the first and of the last loss after `mark_ms`.
+    #: Select the key and the time of the first and of the last loss after `mark_ms`.
     oldest: sa.Select[str, int]
     newest: sa.Select[str, int]
 
@@ -393,7 +395,7 @@ def _is(conversation: Conversation) -> sa.ColumnElement[bool]:
 
 
 def _values(conversation: Conversation) -> dict[str, Any]:
-    """Returns the columns that a decision writes."""
+    """Returns the columns that a new version of a conversation writes."""
     waiting = conversation.waiting
     document = None
     if waiting is not None:
@@ -418,10 +420,10 @@ def _values(conversation: Conversation) -> dict[str, Any]:
 
 
 def conversation_of(row: sa.Row[Any], *, now_ms: int = 0, over: Collection[str] = ()) -> Conversation | None:
-    """Returns the conversation of a row; None: the row is damaged, and the next message replaces it.
+    """Returns the conversation of a row. None if the row is damaged: the next message replaces it.
 
-    `over`: tokens of claims that count as ended although their end lies ahead. An unreadable message counts as none: it
-    is decided again.
+    `over`: tokens of claims that count as ended although their end lies ahead. If the waiting message is unreadable,
+    the conversation has no message, and the next look decides it again.
     """
     read = _ROWS.parse(row)
     values = dict(read.values)
@@ -447,7 +449,7 @@ _MEMBERS: dict[str, tuple[type, ...]] = {
     "detail": (str,),
     "written_at_ms": (int,),
 }
-#: The codes that a detail can have, if it is not a foreign text.
+#: The codes of details that the reconciler wrote. Other details are foreign texts.
 _CAUSES = codes_of(account, kept_facts)
 _MARKS: dict[str, tuple[type, ...]] = {
     "mark_ms": (int,),

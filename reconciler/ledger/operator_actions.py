@@ -1,4 +1,4 @@
-"""reconciler_operator_action: what people did by hand (ports.OperatorActions)."""
+"""reconciler_operator_action: the acts of people (ports.OperatorActions)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SqlOperatorActions:
         return (*_LEAST, self._facts.read(connection))
 
     def begin(self, environment: str, intent: Intent, *, fact: Fact | None = None) -> str:
-        """Writes the row of an act that has begun."""
+        """Writes the row of an act before the act is done. Returns its id."""
         action_id = secrets.token_hex(16)
         with self._database.writing() as connection:
             kept = _kept(fact)
@@ -68,12 +68,13 @@ class SqlOperatorActions:
 
 
 def _kept(fact: Fact | None) -> dict[str, str]:
-    """Returns the fact for its column. No other release changes these texts, so it needs no digest."""
+    """Returns column -> value for the fact. No other release changes the texts of this table, so the fact needs no
+    digest of a text."""
     return {} if fact is None else {_FACT.name: column_of(fact, "")}
 
 
 def action_of(row: sa.Row[Any]) -> OperatorAction:
-    """Returns the act of a row, without damaged columns."""
+    """Returns the act of a row. Damaged columns read as empty."""
     values = _ROWS.parse(row).values
     intent = Intent(
         by=values["by"],

@@ -1,4 +1,4 @@
-"""reconciler_outage: times without Redis, or after it lost its memory (ports.Outages)."""
+"""reconciler_outage: the times in which Redis was away, or had lost its memory (ports.Outages)."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _ROWS = RowReader(OUTAGE)
 
 
 class SqlOutages:
-    """The outages in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway.
+    """The outages in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway.
 
-    If two processes notice at the same moment, both may insert a row, milliseconds apart: the earlier row is the
-    current one, and closing closes all rows.
+    Two processes that notice an outage at the same moment may each insert a row, milliseconds apart. The earlier row is
+    then the current one, and `finish` closes both.
     """
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database
 
     def current(self, environment: str) -> Outage | None:
-        """Returns the open row."""
+        """Returns the open outage."""
         with self._database.reading() as connection:
             return _current(connection, environment)
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens a row unless one is open; it starts at database time, or at the last stored round if that is
-        earlier."""
+        """Opens an outage unless one is open, and returns the open one. A new outage starts at the last stored round,
+        at the latest now."""
         with self._database.writing() as connection:
             current = _current(connection, environment)
             if current is not None:
@@ -68,7 +68,8 @@ class SqlOutages:
         )
         now_ms = self._database.read_now_ms(connection)
         started_at_ms = min(now_ms, connection.execute(last_stored).scalar() or now_ms)
-        # An earlier outage may have begun at the same round, if none was stored since: this one began no later.
+        # An earlier outage may have begun at the same round, if no round was stored since. The new one then starts a
+        # millisecond before it.
         taken = sa.select(outage_table.c.started_at_ms).where(
             outage_table.c.environment == environment,
             outage_table.c.started_at_ms == sa.bindparam("p_started_at_ms"),
@@ -88,7 +89,7 @@ class SqlOutages:
             )
 
     def note_reason(self, outage: Outage, reason: str) -> None:
-        """Changes the open row's reason."""
+        """Changes the reason of the open outage."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(outage_table)
@@ -97,7 +98,7 @@ class SqlOutages:
             )
 
     def finish(self, outage: Outage) -> bool:
-        """Closes every open row of the environment; False: none was open any more."""
+        """Closes every open row of the environment. False if no row was open."""
         with self._database.writing() as connection:
             closed = connection.execute(
                 sa.update(outage_table).where(_is_open(outage.environment)).values(closed_at_ms=self._database.now())
@@ -110,8 +111,8 @@ def _is_open(environment: str) -> sa.ColumnElement[bool]:
 
 
 def _current(connection: sa.Connection, environment: str) -> Outage | None:
-    # An outage with a damaged start could neither be worked on nor closed, and would stop all rounds for ever. Without
-    # the row, messages are verified by their inbox, and a lost memory is noticed again.
+    # An outage with a damaged start is left out: no process could scan or close it, and it would stop all rounds for
+    # ever. Without it, messages are verified by their inbox, and a lost memory is noticed again.
     can_be_worked_on = is_whole_number(outage_table.c.started_at_ms, connection.dialect.name)
     query = sa.select(outage_table).where(_is_open(environment), can_be_worked_on)
     row = connection.execute(query.order_by(outage_table.c.started_at_ms).limit(1)).first()
@@ -119,7 +120,7 @@ def _current(connection: sa.Connection, environment: str) -> Outage | None:
 
 
 def outage_of(row: sa.Row[Any]) -> Outage:
-    """Returns the outage of a row; if its position is damaged, the scan begins again."""
+    """Returns the outage of a row. A damaged position reads as none, so the scan begins again."""
     values = _ROWS.parse(row).values
     del values["noticed_by"]
     return Outage(**values)
