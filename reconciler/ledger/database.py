@@ -45,7 +45,7 @@ class LedgerDatabase:
         self._now = now
         self.clock = clock or SystemClock()
         self.english = english
-        #: One value for all users, so that one missing column is asked for once, and logged once.
+        #: One value for all users, so that a missing column is asked for once, and logged once.
         self.answers = RepairAnswers(english)
 
     @contextmanager

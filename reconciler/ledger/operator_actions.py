@@ -68,8 +68,8 @@ class SqlOperatorActions:
 
 
 def _kept(fact: Fact | None) -> dict[str, str]:
-    """Returns column -> value for the fact. No other release changes the texts of this table, so the fact needs no
-    digest of a text."""
+    """Returns column -> value for the fact. The fact needs no digest of a text, because no other release changes these
+    texts."""
     return {} if fact is None else {_FACT.name: column_of(fact, "")}
 
 

@@ -1,11 +1,11 @@
-"""Reads pages of a listing, the newest row first, along an index, so that the size of the table does not matter.
+"""Reads pages of a listing by an index, the newest row first, so that the size of the table does not matter.
 
-A listing is ordered by a time and then the rest of the primary key, all descending: no two rows are equal, and the same
-walk finds a row at any time. An index has that order after the environment (`page_indexes` in contract/tables.py). A
-page continues after the last row of the page before, even if that row is deleted by then.
+A listing is ordered by a time and then by the rest of the primary key, all descending, so no two rows are equal. An
+index has this order after the environment (`page_indexes` in contract/tables.py). A page continues after the last row
+of the page before, even if that row is deleted by then.
 
-A filter that is in no index would read the whole table for the few rows of a page. So one call looks at no more than
-LOOKED_AT_MAX rows of the walk, and its page says where it stopped.
+For a filter that no index covers, a database might read the whole table to find the few rows of a page. So one call
+reads at most LOOKED_AT_MAX rows of the listing, and returns the position at which it stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.errors import InvalidValue
 from reconciler.sql.key_probes import probe
 from reconciler.telling.ports.paging import LedgerFilter, Position
 
-#: Most rows of a walk that one page looks at if a filter is not in the index.
+#: Most rows that one page reads if the index does not cover a filter.
 LOOKED_AT_MAX = 20_000
 _BIGINT_MAX = 2**63 - 1
 
@@ -32,7 +32,7 @@ _BIGINT_MAX = 2**63 - 1
 class Walk:
     """One listing with its filters."""
 
-    #: Selects the columns to read, those of the order included.
+    #: Selects the columns to read. Includes the columns of the order.
     query: sa.Select[Any]
     #: A time, then the rest of the primary key.
     order: Sequence[sa.Column[Any]]
@@ -40,13 +40,13 @@ class Walk:
     indexed: Sequence[sa.ColumnElement[bool]]
     #: The other filters.
     sifted: Sequence[sa.ColumnElement[bool]] = ()
-    #: Column and values of a unique key: a few rows, which their own index finds.
+    #: Column and values of unique keys: an index of its own finds these few rows.
     keys: tuple[sa.Column[str], Sequence[str]] | None = None
 
     def page(
         self, connection: sa.Connection, *, limit: int, after: Position | None
     ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
-        """Returns rows, and the position at which the next page continues. Raises InvalidValue for a position of
+        """Returns rows, and the position after which the next page begins. Raises InvalidValue for a position of
         another listing."""
         if after is not None:
             _require_position(self.order, after, connection.dialect.name)
@@ -61,8 +61,8 @@ class Walk:
     def _of_keys(
         self, connection: sa.Connection, keys: tuple[sa.Column[str], Sequence[str]], after: Position | None
     ) -> Sequence[sa.Row[Any]]:
-        """Returns the rows after the position, sorted here, because an ORDER BY might make the planner walk the whole
-        index."""
+        """Returns the rows after the position. Python sorts them, because an ORDER BY might make the planner read the
+        whole index."""
         column, values = keys
         every = probe(connection, self.query.where(*self.indexed, *self.sifted), column, values).all()
         behind = [row for row in every if after is None or _rank(self._position(row)) < _rank(after)]
@@ -71,14 +71,15 @@ class Walk:
     def _walked(
         self, connection: sa.Connection, limit: int, after: Position | None
     ) -> tuple[Sequence[sa.Row[Any]], Position | None]:
-        """Returns one row more than the limit if it exists, and the position at which the walk was cut."""
+        """Returns up to `limit + 1` rows, and the position at which the reading was cut."""
         dialect, walked = connection.dialect.name, list(self.indexed)
         if after is not None:
             walked.append(compared(self.order, operator.lt, after, dialect))
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
             walked.append(compared(self.order, operator.ge, end, dialect))
-            # A planner estimates two comparisons of rows as a third of the table each, but two of a time as a range.
+            # A planner estimates each comparison of rows as a third of the table, but two comparisons of a time as a
+            # range.
             walked.append(self.order[0] >= _literal(self.order[0], end[0]))
             if after is not None:
                 walked.append(self.order[0] <= _literal(self.order[0], after[0]))
@@ -86,7 +87,7 @@ class Walk:
         return connection.execute(query).all(), end
 
     def _end_of_walk(self, connection: sa.Connection, walked: Sequence[sa.ColumnElement[bool]]) -> Position | None:
-        """Returns the last row that this page looks at; None: the table ends before."""
+        """Returns the position of the last row that this page reads. None if the table ends before."""
         query = sa.select(*self.order).where(*walked).order_by(*self._newest_first())
         row = connection.execute(query.offset(LOOKED_AT_MAX - 1).limit(1)).first()
         return None if row is None else tuple(row)
@@ -101,10 +102,10 @@ class Walk:
 def compared(
     order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
 ) -> sa.ColumnElement[bool]:
-    """Returns one comparison of rows, or its parts written out, because MySQL and MariaDB use an index only for the
-    latter.
+    """Returns one comparison of rows. For MySQL and MariaDB, it is written out column by column, because they use an
+    index only then.
 
-    `position`: a value for each column of the order.
+    `position`: one value per column of the order.
     """
     values = [_literal(column, value) for column, value in zip(order, position, strict=True)]
     if dialect not in ("mysql", "mariadb"):
@@ -125,7 +126,7 @@ def _spelled_out(
 
 
 def _literal(column: sa.Column[Any], value: float | str | bytes) -> sa.ColumnElement[Any]:
-    if isinstance(value, bytes):  # SQLite: the text is no UTF-8
+    if isinstance(value, bytes):  # a text in SQLite that is no UTF-8
         return sa.cast(sa.literal(value, sa.LargeBinary()), sa.Text())
     return sa.literal(value, column.type)
 
@@ -144,7 +145,8 @@ def _fits(column: sa.Column[Any], value: object) -> bool:
 
 
 def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:
-    """On SQLite, a damaged row may have any text, a fraction or bytes there."""
+    """Returns True if SQLite can compare the value with the column. Damaged rows may have any text, a fraction or bytes
+    in any column."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode() == value
     return isinstance(value, float | bytes) or _fits(column, value)
@@ -153,7 +155,7 @@ def _fits_sqlite(column: sa.Column[Any], value: object) -> bool:
 def within(
     owner: sa.Column[str], environment: str, time: sa.Column[int], only: LedgerFilter
 ) -> list[sa.ColumnElement[bool]]:
-    """Returns conditions for rows of the environment between the filter's times."""
+    """Returns the conditions for rows of the environment between the filter's times."""
     found = [owner == environment]
     if only.since_ms is not None:
         found.append(time >= only.since_ms)
@@ -163,13 +165,13 @@ def within(
 
 
 def equal(wanted: Mapping[sa.Column[Any], str | None]) -> list[sa.ColumnElement[bool]]:
-    """Returns one condition per value; None: any value."""
+    """Returns one condition per value that is not None."""
     return [column == str(value) for column, value in wanted.items() if value is not None]
 
 
 def done_by(column: sa.Column[str], by: str | None) -> list[sa.ColumnElement[bool]]:
-    """Returns conditions for acts of one person. A bare name matches both a login and a user of the console; None: any
-    person."""
+    """Returns the condition for acts of one person. A bare name matches a login and a user of the console. `by`: None
+    matches every person."""
     if by is None:
         return []
     is_bare = not by.startswith(BY_PREFIXES)
@@ -177,5 +179,5 @@ def done_by(column: sa.Column[str], by: str | None) -> list[sa.ColumnElement[boo
 
 
 def _rank(position: Position) -> Any:
-    """Returns the rank by which SQLite sorts damaged values: numbers, texts, bytes."""
+    """Returns a rank that sorts values as SQLite does: numbers, then texts, then bytes."""
     return [(0 if isinstance(v, int | float) else 1 if isinstance(v, str) else 2, v) for v in position]

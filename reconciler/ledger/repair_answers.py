@@ -1,6 +1,6 @@
-"""Answers of repairs in the ledger: the English text that every release reads, and the fact beside it.
+"""Answers of repairs in the ledger. Every release reads the English text. Newer releases read the fact beside it.
 
-A ledger that was not upgraded yet has no column for facts: then what 0.2.0 decides by words is recognised by words.
+A ledger that was not upgraded has no column for facts. Then a dismissal is recognised by the words that 0.2.0 writes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RepairAnswers:
         return (*REPAIR_COLUMNS, self._facts.read(connection))
 
     def written(self, connection: sa.Connection, answer: Fact | str) -> dict[str, str | None]:
-        """Returns column -> value. A foreign answer has no fact."""
+        """Returns column -> value. An answer that is only a text has no fact."""
         text = bounded_text(answer if isinstance(answer, str) else self._english(answer))
         values: dict[str, str | None] = {"answer": text}
         if self._facts.is_there(connection):
@@ -42,9 +42,8 @@ class RepairAnswers:
         return values
 
     def was_dismissed(self, connection: sa.Connection) -> sa.ColumnElement[bool]:
-        """Returns a condition on a repair that is DONE: its words or its code show a dismissal, also if 0.2.0 has
-        changed the text and left the code. An answer may be NULL, and NOT NULL is NULL, so both cases are written out.
-        """
+        """Returns a condition on a repair that is DONE: its words or its code show a dismissal. 0.2.0 may have changed
+        the words and left the code. An answer may be NULL: COALESCE keeps the negated condition from being NULL."""
         in_words = sa.func.coalesce(repair.c.answer, "").startswith(BEGINS_DISMISSED)
         kept = sa.func.coalesce(self._facts.read(connection), "")
         return in_words | kept.startswith(begins_column(REPAIR_DISMISSED), autoescape=True)

@@ -1,6 +1,6 @@
 """reconciler_repair: the repairs, and the messages of hand-overs (ports.Repairs, ports.HandOvers).
 
-reconciler/sql/repair_claims.py claims and changes them; the replay worker uses it, too.
+Claims and changes of repairs are in reconciler/sql/repair_claims.py, which the replay worker uses, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.sql.tables import repair as repair_table
 
 
 class SqlRepairs(RepairClaims):
-    """The repairs and their claims in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The repairs and their claims in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -44,20 +44,20 @@ class SqlRepairs(RepairClaims):
         self._database = database
 
     def _with_a_claim(self) -> Mapping[str, Any]:
-        """Returns corrections for times that lie ahead of both this clock and the host's: they were written while this
-        clock was ahead, and are lowered to the later of the two. Otherwise a broker's index would have to reach them
-        before the repair continues."""
+        """Returns column -> value for times that lie ahead of both database time and the host's clock: the later of
+        both. Such a time was written while the database's clock was ahead. Uncorrected, the repair would wait until a
+        broker's index reaches that time."""
         now, host_ms = self._database.now(), self._database.clock.now_ms()
         present = sa.case((now > host_ms, now), else_=host_ms)
         times = (repair_table.c.created_at_ms, repair_table.c.sent_at_ms)
         return {at.name: sa.case((at > present + wait_ms(SKEW_MARGIN_SECONDS), present), else_=at) for at in times}
 
     def open(self, environment: str, topic: str, unique_key: str, *, rung: Rung) -> None:
-        """Inserts a row unless it exists."""
+        """Inserts an OPEN row unless the row exists."""
         self.open_all(environment, topic, {unique_key: rung})
 
     def open_all(self, environment: str, topic: str, rungs: Mapping[str, Rung]) -> None:
-        """Inserts missing rows."""
+        """Inserts the missing rows as OPEN."""
         if not rungs:
             return
         rows = [
@@ -80,7 +80,7 @@ class SqlRepairs(RepairClaims):
         return {key: sorted(rows, key=lambda row: row.scope) for key, rows in found.items()}
 
     def reopen(self, repair: Repair, *, rung: Rung) -> bool:
-        """Makes a row OPEN that is FAILED, dismissed, or closed without a send."""
+        """Makes the row OPEN if it is FAILED, dismissed, or closed_unsent."""
         c = repair_table.c
         now = self._database.now()
         values: dict[str, Any] = {"state": RepairState.OPEN.value, "rung": rung.value, "next_at_ms": now}
@@ -88,7 +88,7 @@ class SqlRepairs(RepairClaims):
             is_dismissed = repair.is_dismissed and repair.scope == EVERY_GROUP
             if not (repair.closed_unsent or is_dismissed):
                 return False
-            # The loss is proved now, so answers of witnesses from before do not count.
+            # The loss is proved now, so earlier answers of witnesses do not count.
             values |= {"created_at_ms": now, "done_at_ms": None, "attempts": int(is_dismissed)}
             as_read = sa.and_(c.state == RepairState.DONE.value, c.done_at_ms == repair.done_at_ms)
         else:
@@ -111,7 +111,7 @@ class SqlRepairs(RepairClaims):
 
 
 class SqlHandOvers:
-    """The hand-over rows in SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """The hand-over rows in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, repairs: SqlRepairs) -> None:
         self._database = database
@@ -125,7 +125,7 @@ class SqlHandOvers:
         groups: Sequence[str],
         content_digest: bytes | None = None,
     ) -> None:
-        """Inserts one OPEN row per group; a FAILED one begins again."""
+        """Inserts one OPEN row per group. A FAILED row becomes OPEN again."""
         with self._database.writing() as connection:
             self.insert_within(connection, environment, message, groups=groups, content_digest=content_digest)
 
@@ -138,7 +138,7 @@ class SqlHandOvers:
         groups: Sequence[str],
         content_digest: bytes | None,
     ) -> None:
-        """Does the same in the caller's transaction."""
+        """Does the same as insert() in the caller's transaction."""
         c = repair_table.c
         texts = {
             group: encode_hand_over(
@@ -165,7 +165,8 @@ class SqlHandOvers:
             self._database.insert_missing(connection, repair_table, rows)
 
     def message_of(self, repair: Repair) -> StoredMessage | None:
-        """Returns the message; None: it was emptied. Raises MalformedInput for a text that contains no message."""
+        """Returns the message. None if the row's message was emptied. Raises MalformedInput for a text that contains no
+        message."""
         return self._repairs.message_of(repair)
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
@@ -174,7 +175,7 @@ class SqlHandOvers:
 
 
 def new_row(database: LedgerDatabase, identity: tuple[str, str, str, str], rung: Rung) -> dict[str, Any]:
-    """Returns the columns of an OPEN row; `identity` is (environment, topic, scope, unique key)."""
+    """Returns the columns of an OPEN row. `identity`: (environment, topic, scope, unique key)."""
     environment, topic, scope, unique_key = identity
     now = database.now()
     return {

@@ -1,6 +1,5 @@
-"""Reads what commands and pages show of the ledger (ports.LedgerReports): it never writes, and every list is limited
-and paged by key.
-"""
+"""Reads the ledger for commands and pages (ports.LedgerReports). Never writes. Every list is limited, and paged by
+key."""
 
 from __future__ import annotations
 
@@ -54,14 +53,14 @@ from reconciler.telling.ports.reports import (
 
 T = TypeVar("T")
 
-#: Most rounds that are looked at to find shards with recent rounds.
+#: Most rounds that are read to find the shards with recent rounds.
 RECENT_ROUNDS_MAX = 10_000
 _REFUSED = RowReader(QUARANTINE)
 _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 
 
 class SqlReports:
-    """Reports of the ledger, read by SQL. Shared by threads; every call is one transaction. Raises DatabaseAway."""
+    """Reports of the ledger, read by SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -88,7 +87,7 @@ class SqlReports:
         indexed = within(c.environment, environment, c.first_seen_ms, only)
         sifted = equal({c.topic: only.topic, c.consumer_group: only.group, c.verdict: only.verdict})
         of_state = equal({c.state: only.candidate_state})
-        # Losses are few, so their walk is shorter; but MySQL and MariaDB have no index of them.
+        # Losses are few, so an index of losses is the shortest way. MySQL and MariaDB have no such index.
         if only.is_loss and self._database.engine.dialect.name in ("postgresql", "sqlite"):
             indexed.append(c.loss_verdict.is_not(None))
             sifted += of_state
@@ -175,7 +174,7 @@ class SqlReports:
     def refused_of(
         self, environment: str, queue: AnnouncementQueue, *, from_offset: int, limit: int
     ) -> Sequence[QuarantinedAnnouncement]:
-        """Reads by the primary key."""
+        """Returns refused announcements of the queue from this offset on, read by the primary key."""
         c = quarantine.c
         query = sa.select(quarantine).where(
             c.environment == environment,
@@ -238,14 +237,15 @@ class SqlReports:
         return LedgerLife(candidates=candidates, repairs=repairs, rounds=rounds, actions=actions)
 
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
-        """Returns the newest round of every shard that is not void; uses only seeks, however many rounds are stored."""
+        """Returns the newest valid round of every shard. Uses only seeks, so the number of stored rounds does not
+        matter."""
         rest = self._rests.of(subscription)
         with self._database.reading() as connection:
             rounds = newest_of_shards(connection, subscription)
         return rounds if rest is None else [rest.seen_again(stored) for stored in rounds]
 
     def last_rounds_of(self, subscriptions: Collection[Subscription]) -> Mapping[Subscription, Sequence[StoredRound]]:
-        """Runs two statements, however many subscriptions there are; on MySQL and MariaDB, seeks for each."""
+        """Runs two statements per environment. On MySQL and MariaDB, runs seeks per subscription."""
         rests = {
             of: rest
             for environment in {one.environment for one in subscriptions}
@@ -259,12 +259,12 @@ class SqlReports:
         }
 
     def rests_are_hidden(self) -> bool:
-        """Returns what the last question showed."""
+        """Returns True if the database last refused to show rows of rest to this login."""
         return self._rests.are_hidden
 
     def shards_since(self, environment: str, *, since_ms: int) -> Collection[Shard]:
-        """Reads the newest rows of one index, for all subscriptions together. MariaDB would read the whole table for a
-        DISTINCT."""
+        """Reads the newest rows of one index, for all subscriptions together. Not DISTINCT, for which MariaDB would
+        read the whole table."""
         c = round_row.c
         with self._database.reading() as connection:
             is_newer = is_whole_number(c.stored_at_ms, connection.dialect.name) & (c.stored_at_ms > since_ms)
@@ -284,7 +284,7 @@ class SqlReports:
         }
 
     def traces(self, environment: str, *, before_ms: int) -> EnvironmentTraces:
-        """Uses only seeks; a table of environments has few rows."""
+        """Uses only seeks, and reads the table of environments, which has few rows."""
         c, used = round_row.c, environment_row.c.environment
         rounds = sa.select(sa.literal(1)).where(c.environment == environment, c.void == 0).limit(1)
         uses: list[str] = []
@@ -326,7 +326,7 @@ class SqlReports:
         *,
         columns: Callable[[sa.Connection], Iterable[sa.ColumnElement[Any]]] = lambda _: (),
     ) -> Page[T]:
-        """`columns`: columns of the rows besides those of the walk."""
+        """`columns`: further columns to read."""
         with self._database.reading() as connection:
             walk = replace(walk, query=walk.query.add_columns(*columns(connection)))
             rows, end = walk.page(connection, limit=limit, after=after)

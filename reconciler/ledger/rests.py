@@ -1,8 +1,8 @@
-"""The row of rest: stored in reconciler_subscription when all shards of a subscription were last seen at rest.
+"""The row of rest, in reconciler_subscription: the time at which all shards of a subscription were last seen at rest.
 
-It proves that rounds would have moved no key until then. It is valid only for the rounds that it names: if one of them
-was voided or followed by a later one, that round's own row counts. A ledger of an older release has no column for it,
-or a login may have no right to write it: then shards at rest continue to have rounds.
+The row proves that rounds would have moved no key until then. It names the last round of each shard. If such a round
+became void, or a later one followed, the rounds' own rows count. If the ledger has no column for rests, or the login
+may not write it, shards at rest continue to have rounds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import subscription_row
 from reconciler.telling.ports.reports import StoredRest
 
-#: A ledger that could not store it is asked again after this.
+#: A ledger that could not store a rest is asked again after this time.
 ASK_AGAIN_SECONDS = 60.0
 _WITHOUT = "shards at rest have a round a minute each"
 
@@ -38,13 +38,13 @@ class SqlRests:
         self._clock = clock or SystemClock()
         self._column = NewerColumn(subscription_row.c.rest, without=_WITHOUT)
         self._has_told = False
-        #: True if this login was last refused to read them.
+        #: True if the database last refused to show rows of rest to this login.
         self.are_hidden = False
-        #: Until then (monotonic seconds) the ledger counts as unable to store it.
+        #: Until this time (monotonic seconds) the ledger counts as unable to store rests.
         self._cannot_until = 0.0
 
     def keep(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """Writes all in one statement, into existing rows. False: the ledger cannot store it."""
+        """Writes all rests in one statement, into existing rows. False if the ledger cannot store them."""
         if self._clock.monotonic_seconds() < self._cannot_until:
             return False
         row = subscription_row.c
@@ -82,13 +82,13 @@ class SqlRests:
         return True
 
     def of(self, subscription: Subscription) -> StoredRest | None:
-        """Returns the row of rest; None: there is no readable one."""
+        """Returns the row of rest. None if no readable one is stored."""
         row = subscription_row.c
         is_it = (row.topic == subscription.topic) & (row.consumer_group == subscription.group)
         return self._read(subscription.environment, is_it).get(subscription)
 
     def every(self, environment: str) -> Mapping[Subscription, StoredRest]:
-        """Returns those of an environment."""
+        """Returns the rows of rest of an environment."""
         return self._read(environment, sa.true())
 
     def _read(self, environment: str, wanted: sa.ColumnElement[bool]) -> Mapping[Subscription, StoredRest]:
@@ -118,7 +118,7 @@ def _text(at_ms: int, shards: Sequence[RestingShard]) -> str:
 
 
 def _rest(text: object) -> StoredRest | None:
-    """Reads the text that `_text` writes; None: it has another form."""
+    """Reads the text that `_text` writes. None for a text of another form."""
     try:
         document = json.loads(text) if isinstance(text, str) else None
         at_ms, shards = document["at_ms"], document["shards"]  # type: ignore[index]  # a TypeError says so

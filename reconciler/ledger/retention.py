@@ -1,4 +1,4 @@
-"""Deletes finished rows of the ledger after some time, in small transactions; it never touches unfinished work."""
+"""Deletes finished rows of the ledger after some time, in small transactions. Unfinished work always stays."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ROWS_A_TRANSACTION = 500
 TRANSACTIONS_A_CALL = 200
 #: The commands of acts that are never deleted.
 _KEPT_ACTS = (GROUP_RENAME, QUERY_ACCEPTANCE, QUERY_WITHDRAWAL)
-#: For how long a repeated request is answered from its idempotency key.
+#: A repeated request is answered from its idempotency key for this time.
 IDEMPOTENCY_KEEP_MS = 86_400_000
 
 
-#: Table -> the time with which its index ends. Without an order, a planner with few statistics reads the whole table
-#: for the few rows that LIMIT asks for.
+#: Table -> the time with which its index ends. Without this order, a planner with few statistics reads the whole table
+#: to find the few rows of LIMIT.
 _INDEXED = {
     candidate.name: candidate.c.next_at_ms,
     repair.name: repair.c.next_at_ms,
@@ -51,7 +51,7 @@ _INDEXED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletedRows:
-    """What one call deleted."""
+    """The number of rows that one call deleted, per table."""
 
     candidates: int
     repairs: int
@@ -63,20 +63,24 @@ class DeletedRows:
     idempotency_keys: int
     notices: int
     halves: int
-    #: True: the limit of a call was reached; call again.
+    #: True if the call reached its limit: call again.
     has_more: bool
 
 
 class SqlRetention:
-    """Deletes SETTLED candidates, DONE repairs, old rounds, refused announcements, closed outages, acts by hand, ended
-    jobs, and noted halves. It also deletes idempotency keys after a day, and the rows of notifiers that are no longer
-    configured.
+    """Deletes SETTLED candidates, DONE repairs, rounds, refused announcements, closed outages, acts by hand, ended jobs
+    and noted halves that are old. Also deletes idempotency keys after a day, and old rows of notifiers that are no
+    longer configured.
 
-    QUARANTINED candidates and FAILED repairs wait for a person and stay. Dismissed repairs stay, too, because their
-    outbox rows are announced again and again, and without the dismissal the key would be sent. Renames of groups stay,
-    because an old deployment may start the old name again. Acceptances of commit queries and their withdrawals stay,
-    too. The newest round of each shard stays. A row must be old by the ledger's clock and by the host's. Shared by
-    threads. Raises DatabaseAway.
+    Some rows stay for ever:
+    - QUARANTINED candidates and FAILED repairs, which wait for a person.
+    - Dismissed keys, because their outbox rows are announced again and again. Without the dismissal, the key would be
+      sent.
+    - Renames of groups, because an old deployment may start the old name again.
+    - Acceptances and withdrawals of commit queries.
+    - The newest round of each shard.
+
+    A row must be old by the ledger's clock and by the host's. Shared by threads. Raises DatabaseAway.
     """
 
     def __init__(
@@ -96,21 +100,21 @@ class SqlRetention:
         self._transactions = transactions_a_call
 
     def delete_old(self, environment: str) -> DeletedRows:
-        """Makes one limited pass over all tables. After a crash, the next pass deletes the rest."""
+        """Makes one limited pass over all tables. After a crash, the next pass deletes the remaining rows."""
         with self._database.reading() as connection:
             age_ms = self._database.read_age_ms(connection)
             was_dismissed = self._database.answers.was_dismissed(connection)
         before = age_ms - self._keep_ms
         c, r = candidate.c, repair.c
-        # Only a dismissal settles a verdict of the quarantine.
+        # A candidate becomes SETTLED with a quarantining verdict only by a dismissal.
         is_dismissed = c.verdict.in_(sorted(QUARANTINING))
         newer = round_row.alias("newer")
-        # Rounds of an epoch that Redis has lost are not read any more once a later epoch has rounds.
+        # No process reads rounds of an earlier epoch once a later epoch has rounds.
         is_followed = _exists(
             newer, newer.c.epoch == round_row.c.epoch, newer.c.generation > round_row.c.generation
         ) | _exists(newer, newer.c.epoch != round_row.c.epoch, newer.c.stored_at_ms > round_row.c.stored_at_ms)
         finished = {
-            # The condition on next_at_ms makes the index usable: rows whose time is still to come are deleted later.
+            # The condition on next_at_ms makes the index usable. Rows whose next_at_ms lies ahead are deleted later.
             candidate: (c.state == CandidateState.SETTLED.value)
             & ~is_dismissed
             & (c.next_at_ms < before)
@@ -150,7 +154,8 @@ class SqlRetention:
         )
 
     def _delete_if_kept(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
-        """A table that a ledger without an upgrade lacks, or that its login may not use, counts as empty."""
+        """Does the same as `_delete`. A later table counts as empty if the ledger lacks it, or the login may not use
+        it."""
         try:
             return self._delete(table, is_old)
         except (DatabaseAway, ConfigurationError) as error:
@@ -167,7 +172,7 @@ class SqlRetention:
         remove = sa.delete(table).where(*(column == sa.bindparam(f"p_{column.name}") for column in identity))
         total = 0
         for _ in range(self._transactions):
-            # A finished row never becomes unfinished, so rows that were found may be deleted by key.
+            # A finished row never becomes unfinished, so the rows may be deleted by their keys.
             with self._database.reading() as connection:
                 found = connection.execute(find).all()
             if not found:
@@ -184,7 +189,7 @@ class SqlRetention:
 
 
 def _exists(newer: NamedFromClause, *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Returns a condition: the shard of the round has another valid round that meets the conditions."""
+    """Returns a condition: the shard of the round has another valid round, which meets the given conditions."""
     return (
         sa.select(sa.literal(1))
         .where(

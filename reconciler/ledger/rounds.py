@@ -1,8 +1,8 @@
-"""reconciler_round and reconciler_floor: the rounds that ran, and the place where announcements are read from again
+"""reconciler_round and reconciler_floor: the rounds that ran, and the offsets from which announcements are read again
 (ports.Rounds).
 
-A shard gets a row every few seconds, so every query here is a seek in the primary key, whatever the table's size. The
-exception is void_after, which reads an epoch's rows after Redis fell back.
+A shard gets a row every few seconds. So every query is a seek in the primary key, except in void_after: after Redis
+fell back, void_after reads all rows of an epoch.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 from reconciler.telling.ports.reports import StoredRound
 
-#: Most rows of one epoch that are skipped because the columns that identify the round are damaged.
+#: Most rows of one epoch that are skipped because a column of the round's identity is damaged.
 DAMAGED_ROUNDS_MAX = 64
-#: The columns that identify a round: a row with a damaged one is left out.
+#: The columns that identify a round. A row is left out if one of them is damaged.
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
 
 _ROWS = RowReader(ROUND)
 
-#: Parameters are the columns' names after "new_".
+#: Parameters have the columns' names, after "new_".
 _IN_PLACE_OF_UNDONE = (
     sa.update(round_row)
     .where(*(c == sa.bindparam(f"new_{c.name}") for c in round_row.primary_key.columns))
@@ -46,12 +46,12 @@ _IN_PLACE_OF_UNDONE = (
 
 
 class SqlRounds:
-    """The rounds, the floors, and since when rounds run, in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rounds, the floors, and the beginnings of subscriptions in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(
         self, database: LedgerDatabase, floors: SqlFloors, rests: SqlRests, *, clock: Clock | None = None
     ) -> None:
-        """`clock`: decides when a ledger is asked again that could not store since when rounds run; None: the host's
+        """`clock` measures the pause before a ledger that could not store a beginning is asked again. None: the host's
         clock."""
         self._database = database
         self._floors = floors
@@ -59,22 +59,22 @@ class SqlRounds:
         self._since = SqlSince(database, clock=clock)
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """Returns since when the subscription answers; asks until the time is stored."""
+        """Returns the time since which the subscription answers for messages. None if no time is stored yet."""
         return self._since.of(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Stores the time, unless the ledger knows the subscription."""
+        """Stores the time unless the ledger knows the subscription. Returns the time that is valid."""
         return self._since.begin(subscription, at_ms=at_ms)
 
     def rename(self, old: Subscription, new: Subscription) -> bool:
-        """Gives a group's new name the earlier of both times. False: the login may not change its row."""
+        """Gives a group's new name the earlier of both times. False if the login may not change the row."""
         return self._since.rename(old, new)
 
     def store(self, *done: RoundDone) -> None:
         """Writes one row for each round.
 
-        A generation that ran again after Redis fell back replaces the undone round, whose time is earlier. An undone
-        round that is stored late changes nothing.
+        After Redis fell back, a generation runs again. Its new round replaces the undone round, whose time is earlier.
+        An undone round that is stored late changes nothing.
         """
         with self._database.writing() as connection:
             stored_at_ms = self._database.read_now_ms(connection)
@@ -106,7 +106,7 @@ class SqlRounds:
         }
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks undone rounds; writes only if there are any."""
+        """Marks the undone rounds as void, and returns their number. Without such rounds, it only reads."""
         no_ancestor = round_row.c.generation > generation
         if at_ms is not None:
             no_ancestor |= round_row.c.at_ms > at_ms
@@ -118,25 +118,24 @@ class SqlRounds:
             return int(connection.execute(sa.update(round_row).where(undone).values(void=1)).rowcount)
 
     def last(self, shard: Shard) -> RoundDone | None:
-        """Returns the newest round that is not void, over all epochs."""
+        """Returns the newest valid round of all epochs."""
         with self._database.reading() as connection:
             newest = newest_rounds(connection, shard)
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """Writes all in one statement."""
+        """Writes all rests in one statement. False if the ledger cannot store them."""
         return self._rests.keep(seen, seconds_ago=seconds_ago)
 
     def raise_floor(
         self, subscription: Subscription, floor: Mapping[str, int], proofs: Mapping[str, QueueProof] | None = None
     ) -> None:
-        """Asks the database only if this process has not reported the same before."""
+        """Stores the floors. Asks the database only if a value differs from the last call."""
         self._floors.tell(subscription, floor, proofs)
 
 
 def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRound]:
-    """Yields the newest round of each epoch that is not void: one seek to the next epoch, one to its last
-    generation."""
+    """Yields the newest valid round of each epoch. One seek finds the next epoch, and one its last generation."""
     epoch = ""
     unreadable: list[sa.ColumnElement[Any]] = []
     while True:
@@ -145,7 +144,7 @@ def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRou
         found: Any = connection.execute(others).scalar_one()
         if found is None or len(unreadable) > DAMAGED_ROUNDS_MAX:
             return
-        if not isinstance(found, str):  # bytes in SQLite, or a text that is no UTF-8
+        if not isinstance(found, str):  # in SQLite: bytes, or a text that is no UTF-8
             as_bytes = sa.literal(found, sa.LargeBinary())
             unreadable += [as_bytes, sa.cast(as_bytes, sa.Text())]
             continue
@@ -158,7 +157,7 @@ def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRou
         row = connection.execute(of_epoch.limit(1)).first()
         newest = None if row is None else round_of(row)
         if row is not None and newest is None:
-            # Text and bytes sort before every generation.
+            # Damaged generations (texts and bytes) come first in this order.
             behind = (round_of(other) for other in connection.execute(of_epoch.limit(DAMAGED_ROUNDS_MAX)))
             newest = next((stored for stored in behind if stored is not None), None)
         if newest is not None:
@@ -166,14 +165,15 @@ def newest_rounds(connection: sa.Connection, shard: Shard) -> Iterator[StoredRou
 
 
 def newest_of_shards(connection: sa.Connection, subscription: Subscription) -> Sequence[StoredRound]:
-    """Returns the newest round of each shard over all epochs that is not void, by shard."""
+    """Returns the newest valid round of each shard over all epochs, by shard."""
     return _newest_by_shard(_newest_of_epochs(connection, subscription))
 
 
 def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> Iterator[StoredRound]:
-    """Yields the newest round of each shard and epoch, from the last on: PostgreSQL finds each by one seek.
+    """Yields the newest valid round of each shard and epoch. On PostgreSQL, one seek finds each round, from the last
+    on.
 
-    MySQL and MariaDB would sort all rows before it, and SQLite may have damaged epochs there.
+    MySQL and MariaDB would sort all earlier rows for such a seek, and SQLite may have damaged epochs.
     """
     c, dialect = round_row.c, connection.dialect.name
     if dialect != "postgresql":
@@ -194,7 +194,8 @@ def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> 
 def newest_of_all(
     connection: sa.Connection, subscriptions: Collection[Subscription]
 ) -> Mapping[Subscription, Sequence[StoredRound]]:
-    """Does newest_of_shards() for each in one statement; not on MySQL and MariaDB, which have no such statement."""
+    """Returns newest_of_shards() of each subscription. Runs one statement per environment, except on MySQL and
+    MariaDB."""
     walk = _WALKS.get(connection.dialect.name)
     if walk is None:
         return {one: newest_of_shards(connection, one) for one in subscriptions}
@@ -207,7 +208,7 @@ def newest_of_all(
             if of is not None and stored is not None:
                 found[of].append(stored)
             elif of is not None:
-                damaged.add(of)  # there may be intact rounds before it
+                damaged.add(of)  # intact rounds may precede the damaged one
     return {
         of: newest_of_shards(connection, of) if of in damaged else _newest_by_shard(rounds)
         for of, rounds in found.items()
@@ -222,12 +223,12 @@ def _newest_by_shard(of_epochs: Iterable[StoredRound]) -> Sequence[StoredRound]:
     return [newest[number] for number in sorted(newest)]
 
 
-#: The primary key's columns after the environment: every epoch of a shard, and then its rounds.
+#: The primary key's columns after the environment, up to the epoch. The generation follows.
 _EPOCH = ("topic", "consumer_group", "shard", "epoch")
 
 
 def _last(rows: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Returns the last round of an environment in the order of the primary key."""
+    """Selects the last valid round of an environment, in the order of the primary key."""
     c = rows.c
     of_environment = c.environment == sa.bindparam("environment", type_=sa.String())
     order = [c[name].desc() for name in (*_EPOCH, "generation")]
@@ -244,8 +245,8 @@ def _walk_in_postgresql() -> sa.Select[Any]:
 
 
 def _walk_in_sqlite() -> sa.Select[Any]:
-    """SQLite has no LATERAL, so the walk uses row numbers. For a comparison of rows it uses only the first column of an
-    index, so each column has its own seek."""
+    """Walks by row numbers, because SQLite has no LATERAL. Runs one seek per column, because SQLite compares rows by
+    only the first column of an index."""
 
     def number(rows: NamedFromClause) -> sa.ColumnElement[int]:
         return sa.literal_column(f"{rows.name}.rowid", sa.Integer())
@@ -264,13 +265,13 @@ def _walk_in_sqlite() -> sa.Select[Any]:
     return sa.select(found).select_from(walk.join(found, number(found) == walk.c.number))
 
 
-#: Dialect -> a statement for the newest round of each shard and epoch of an environment, from the last on; seeks find
-#: each of them.
+#: Dialect -> a statement for the newest valid round of each shard and epoch of an environment, by seeks, from the last
+#: on.
 _WALKS = {"postgresql": _walk_in_postgresql(), "sqlite": _walk_in_sqlite()}
 
 
 def _shards_of(connection: sa.Connection, subscription: Subscription) -> Iterator[int]:
-    """Yields shards by one seek to each next one."""
+    """Yields the shards that have rounds. One seek finds the next shard."""
     number: int | None = -1
     while True:
         following = sa.select(sa.func.min(round_row.c.shard)).where(rounds_of(subscription), round_row.c.shard > number)
@@ -285,7 +286,7 @@ def _of(shard: Shard) -> sa.ColumnElement[bool]:
 
 
 def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
-    """Returns a condition for rounds of all shards of a subscription."""
+    """Returns a condition for the rounds of all shards of a subscription."""
     return (
         (round_row.c.environment == subscription.environment)
         & (round_row.c.topic == subscription.topic)
@@ -294,7 +295,7 @@ def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:
-    """Returns the round of a row of reconciler_round; None if its identity or its time is damaged."""
+    """Returns the round of a row of reconciler_round. None if a column of _IDENTITY is damaged."""
     read = _ROWS.parse(row)
     values = read.values
     if read.damaged & _IDENTITY:

@@ -1,9 +1,9 @@
-"""Keeps over restarts what was seen of queues of business topics (ports.SeenQueues).
+"""Stores the state of queues of business topics, so that it outlives restarts (ports.SeenQueues).
 
-It uses rows of reconciler_floor without a group: floors belong to a subscription, and readers of floors ask for a
-group. In these rows queue_offset is the offset below which offsets may have been assigned twice; proof has the end, the
-last record, and since when groups' offsets prove something again. A ledger without the column stores nothing, as with
-floors (floors.py).
+The rows are rows of reconciler_floor without a group. Readers of floors ask for a group, so they never see these rows.
+In them, queue_offset is the offset below which the queue may have assigned offsets twice. `proof` contains the end, the
+last record, and per group the offset from which its offset proves something again. A ledger without the column `proof`
+stores nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from reconciler.ledger.floors import SqlFloors
 from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue
 from reconciler.sql.tables import floor
 
-#: Takes the place of the group.
+#: The value of consumer_group in these rows.
 _NO_GROUP = ""
-#: Rows of one transaction, because they are locked until its end.
+#: Most rows of one transaction, because each row is locked until its end.
 ROWS_A_TRANSACTION = 200
 
-#: Most groups of a queue that are stored: further ones start in doubt.
+#: Most groups of a queue that are stored. Further groups start in doubt after a restart.
 GROUPS_MAX = 64
 _PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\*|[%|0-9A-Za-z_-]{1,255})", re.ASCII)
 
@@ -39,12 +39,12 @@ class SqlSeenQueues:
     """The seen queues in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
-        """`floors` knows whether the table has the column."""
+        """`floors` knows whether the table has the column `proof`."""
         self._database = database
         self._floors = floors
 
     def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
-        """Runs one SELECT; a damaged row counts as none."""
+        """Runs one SELECT. A damaged row counts as missing."""
         query = sa.select(*(floor.c[name] for name in _NAMES)).where(*_of(environment, topic))
         with self._database.reading() as connection:
             if not self._floors.keeps_proofs(connection):
@@ -57,8 +57,8 @@ class SqlSeenQueues:
         }
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
-        """The doubtful offset only rises; the other values are replaced. What is proved names its doubt, and is not
-        valid for a later one. It writes in order, so that two processes never wait for each other."""
+        """Replaces the rows, but never lowers the doubtful offset. Each group's line names the doubtful offset that it
+        belongs to, and is valid only for this one. Writes in order, so that two processes never wait for each other."""
         now = self._database.now()
         identity = {"environment": environment, "topic": topic, "consumer_group": _NO_GROUP}
         rows = [
@@ -67,7 +67,7 @@ class SqlSeenQueues:
             if is_storable(broker)
         ]
         if not is_storable(topic):
-            return  # no database can store that name
+            return  # no database can store this name
         below = sa.bindparam("p_below", type_=sa.BigInteger())
         update = (
             sa.update(floor)
@@ -105,7 +105,7 @@ def _of(environment: str, topic: str) -> list[sa.ColumnElement[bool]]:
 
 
 def _text(seen: SeenQueue) -> str | None:
-    """Returns the proof, then a line per group: the doubt that it belongs to, the offset, the place in the log, the
+    """Returns the proof, then one line per group: the doubtful offset, the group's offset, the place in the log, the
     group."""
     if seen.record is None:
         return None

@@ -1,8 +1,8 @@
-"""reconciler_subscription: since when a subscription answers for messages. It is written once; only the rename of a
-group makes it earlier.
+"""reconciler_subscription: the time since which a subscription answers for messages. It is written once. Only the
+rename of a group makes it earlier.
 
-A new group has no effects of earlier messages: without this time, each of them would look like a message that the group
-lost. A ledger that cannot store the time, because it was not upgraded or the login may not write it, gives no limit.
+A new group has no effects of earlier messages. Without this time, each earlier message would look lost. If the ledger
+cannot store the time (not upgraded, or no right to write it), the subscription answers for every message.
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import candidate, floor, round_row, subscription_row
 
-#: A ledger that could not store the time is asked again after this.
+#: A ledger that could not store the time is asked again after this pause.
 ASK_AGAIN_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
 
 class SqlSince:
-    """The rows of subscriptions in SQL. Shared by threads; every call is one transaction or two. Raises
-    DatabaseAway."""
+    """The rows of subscriptions in SQL. Shared by threads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
-        #: What this process has read: it does not change while rounds run.
+        #: The times that this process has read. They do not change while rounds run.
         self._noted: dict[Subscription, int] = {}
         self._has_told = False
-        #: Until then (monotonic seconds) the ledger counts as unable to store it.
+        #: Until this time (monotonic seconds) the ledger counts as unable to store the time.
         self._cannot_until = 0.0
 
     def of(self, subscription: Subscription) -> int | None:
-        """Returns milliseconds UTC; 0: it answers for every message, also if the time cannot be stored or read. None:
-        not stored yet."""
+        """Returns the time in milliseconds UTC. 0 if the subscription answers for every message, or the time cannot be
+        stored or read. None if no time is stored yet."""
         if subscription in self._noted:
             return self._noted[subscription]
         if self._clock.monotonic_seconds() < self._cannot_until:
             return EVERY_MESSAGE_MS
         c = subscription_row.c
-        # The first question asks for all subscriptions, because questions about the others follow.
+        # The first query reads all subscriptions of the environment, because calls for the others follow.
         is_asked = _of(subscription, subscription_row) if self._noted else c.environment == subscription.environment
         try:
             with self._database.reading() as connection:
@@ -62,7 +61,8 @@ class SqlSince:
         return self._noted.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Stores the time unless one is stored; returns the stored one. None: it answers for every message."""
+        """Stores the time unless one is stored, and returns the stored one. `at_ms`: None lets it answer for every
+        message."""
         identity = {
             "environment": subscription.environment,
             "topic": subscription.topic,
@@ -83,8 +83,8 @@ class SqlSince:
         return self.of(subscription) or EVERY_MESSAGE_MS
 
     def rename(self, old: Subscription, new: Subscription) -> bool:
-        """Gives the new name of a group the earlier of both times, because it may have had a round too early. False: it
-        keeps the later time, because its row exists and the login may not change it.
+        """Gives the new name of a group the earlier of both times, because a round may have run under the new name
+        before the rename. False if the login may not change the row: the new name then keeps the later time.
 
         An old name without a time answers for every message.
         """
@@ -107,7 +107,7 @@ class SqlSince:
         return True
 
     def _cannot(self, error: ReconcilerError) -> int:
-        """Returns 0 for a missing table or right, as in earlier releases; raises other errors."""
+        """Returns 0 for a missing table or right, like earlier releases. Raises other errors."""
         if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
             raise error
         self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS

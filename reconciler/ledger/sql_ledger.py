@@ -34,10 +34,10 @@ from reconciler.sql.engines import now_ms
 
 
 class SqlLedger:
-    """ports.Ledger over one engine (reconciler.sql.engines.open_engine), which its owner disposes. It also has jobs,
-    idempotency keys, activities, notices and uses of environments.
+    """ports.Ledger over one engine (reconciler.sql.engines.open_engine). The caller disposes the engine. The value also
+    has jobs, idempotency keys, activities, notices and uses of environments.
 
-    Shared by threads. `now` is for the simulator: it makes the SQL expression of database time for a dialect.
+    Shared by threads. `now` makes the SQL expression of database time for a dialect: only the simulator passes one.
     `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is the length of a claim on a repair.
     `clock` is the host's. `english` writes the texts of stored facts, for releases that read only texts.
     """
@@ -57,7 +57,7 @@ class SqlLedger:
         self.repairs = SqlRepairs(self.database, signature_secret=signature_secret, lease_seconds=claim_lease_seconds)
         self.hand_overs = SqlHandOvers(self.database, self.repairs)
         self.closings = SqlClosings(self.database, self.candidates, self.hand_overs)
-        # One for all users, because it asks once which columns the table has, and reports it once.
+        # One value for all users, so that a missing column is asked for once, and logged once.
         floors = SqlFloors(self.database)
         rests = SqlRests(self.database, clock=clock)
         self.rounds = SqlRounds(self.database, floors, rests)

@@ -1,4 +1,4 @@
-"""Counts and finds UNKNOWN candidates by their cause, along an index, however many there are."""
+"""Counts and finds UNKNOWN candidates by their cause. An index bounds the cost, however many there are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from reconciler.sql.tables import candidate
 
 
 def is_undecided() -> sa.ColumnElement[bool]:
-    """Returns a condition for undecided rows, whatever an older release has left in the columns of others."""
+    """Returns a condition for undecided rows. The columns of the cause do not decide this: an older release may have
+    left values there."""
     c = candidate.c
     is_unknown = (c.state == CandidateState.OPEN.value) & (c.verdict == Verdict.UNKNOWN.value)
     return is_unknown & c.loss_verdict.is_(None)
@@ -25,19 +26,19 @@ def undecided_rows(
     since_before_ms: int | None,
     most: int,
 ) -> tuple[int, str | None]:
-    """Returns the number, and the key of the oldest row; for SqlCandidates.undecided_rows(), whose subscription `of`
-    is."""
+    """Returns the number of rows, at most `most`, and the key of the oldest row. `of`: a condition for the
+    subscription."""
     c = candidate.c
     rows = sa.select(c.unique_key, c.first_seen_ms, c.undecided_by).where(
         of, is_undecided(), has_key(c.unique_key, connection.dialect.name)
     )
     if by is not None:
-        # Where the database supports it, the index has only such rows: the planner uses it for a statement with this
-        # condition.
+        # In PostgreSQL and SQLite, the index has only rows that meet these conditions. The planner uses it only for a
+        # statement that names them.
         rows = rows.where(c.undecided_by == by.value, c.undecided_since_ms.is_not(None))
     if since_before_ms is not None:
         rows = rows.where(c.undecided_since_ms < since_before_ms)
-    # Not ordered by the key, too: the index has that order, and MySQL and MariaDB would sort all rows for another one.
+    # Ordered as the index is. For an order by the key, too, MySQL and MariaDB would sort all rows.
     page = rows.order_by(c.first_seen_ms).limit(most).subquery()
     wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)
     count = connection.execute(sa.select(sa.func.count()).select_from(page).where(wanted)).scalar_one()
