@@ -1,7 +1,8 @@
 """The socket on which the server listens.
 
-When it accepts a connection above the limits, it closes the connection before reading a byte. Later it closes
-connections that keep the server waiting.
+A connection above the limits takes the place of the one that has kept the server waiting longest. If the server waits
+for none, the new connection is closed before a byte is read. Later the listener closes connections that keep the server
+waiting.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ REQUEST_SECONDS_MAX = 5.0
 UNREAD_SECONDS_MAX = 10.0
 #: Bytes on their way to a client. Linux doubles them.
 UNREAD_BYTES_MAX = 128 << 10
+#: Most connections that have lost their place and are not closed yet.
+LEAVING_MAX = 64
 #: Most refusals that the event loop makes before it does other work.
 REFUSALS_AT_ONCE_MAX = 256
 TELL_SECONDS = 60.0
@@ -49,7 +52,11 @@ class BoundedListener(socket.socket):
         self._clock = clock
         self._proxies = Networks(web.proxy_addresses)
         self._probes = Networks([*THIS_MACHINE, *web.probe_addresses])
-        self._places: dict[int, AcceptedConnection] = {}
+        #: Connections that are not closed, by descriptor.
+        self._open: dict[int, AcceptedConnection] = {}
+        #: Connections that keep the server waiting. The one that has waited longest is first.
+        self._waiting: dict[AcceptedConnection, None] = {}
+        #: Places by address.
         self._taken: Counter[str] = Counter()
         self._told_at_seconds = -TELL_SECONDS
         # Accepted connections inherit these options. Without TCP_NODELAY, each answer on a kept connection waits 40 ms.
@@ -63,58 +70,103 @@ class BoundedListener(socket.socket):
         """Returns the next connection that gets a place. Raises BlockingIOError if there is none now."""
         for _ in range(REFUSALS_AT_ONCE_MAX):
             connection, address = super().accept()
-            if self._has_room_for(address[0]):
-                place = AcceptedConnection(self, connection, address[0])
-                self._places[place.fileno()] = place
+            if self._has_room_for(address[0]) or self._makes_room_for(address[0]):
+                place = AcceptedConnection(self, connection, address[0], is_probe=self._is_probe(address[0]))
+                self._open[place.fileno()] = place
                 self._taken[place.counted] += 1
                 place.wait()
                 return place, address
             connection.close()
-            self._tell(address[0])
+            if self._tells_now():
+                logger.warning("web_connection_refused", extra=self._about(address[0]))
         raise BlockingIOError
 
     def place_of(self, connection: socket.socket) -> AcceptedConnection:
         """Returns the place of an accepted connection, by its descriptor."""
-        return self._places[connection.fileno()]
+        return self._open[connection.fileno()]
+
+    def note_wait(self, place: AcceptedConnection, *, is_waiting: bool) -> None:
+        """Records whether the connection keeps the server waiting."""
+        if not is_waiting:
+            self._waiting.pop(place, None)
+        elif place.has_place:
+            self._waiting.setdefault(place)
 
     def give_back(self, place: AcceptedConnection) -> None:
-        """Frees the place of a connection that is about to be closed."""
-        if self._places.pop(place.fileno(), None) is not None:
+        """Frees the place of a connection, unless it is free already."""
+        self._waiting.pop(place, None)
+        if place.has_place:
+            place.has_place = False
             self._taken[place.counted] -= 1
             if not self._taken[place.counted]:
                 del self._taken[place.counted]
 
-    def _has_room_for(self, address: str) -> bool:
-        is_proxy = self._proxies.has(address)
-        is_probe = self._probes.has(address) and not is_proxy
-        most = CONNECTIONS_MAX if is_probe else CONNECTIONS_MAX - KEPT_FOR_PROBES
-        has_room = is_proxy or self._taken[counted_address(address)] < OF_AN_ADDRESS_MAX
-        return has_room and len(self._places) < most
+    def forget(self, place: AcceptedConnection) -> None:
+        """Forgets a connection that is about to be closed."""
+        self.give_back(place)
+        self._open.pop(place.fileno(), None)
 
-    def _tell(self, address: str) -> None:
+    def _has_room_for(self, address: str) -> bool:
+        most = CONNECTIONS_MAX if self._is_probe(address) else CONNECTIONS_MAX - KEPT_FOR_PROBES
+        return not self._has_its_most(address) and self._taken.total() < most
+
+    def _makes_room_for(self, address: str) -> bool:
+        """Takes the place of a waiting connection. An address that has its most takes a place of its own.
+
+        Others take no place of a probe.
+        """
+        if len(self._open) - self._taken.total() >= LEAVING_MAX:
+            return False
+        own = counted_address(address) if self._has_its_most(address) else None
+        for place in self._waiting:
+            if not place.is_probe if own is None else place.counted == own:
+                if self._tells_now():
+                    logger.warning("web_connection_displaced", extra=self._about(place.address))
+                self.give_back(place)
+                place.shut_down()
+                return True
+        return False
+
+    def _has_its_most(self, address: str) -> bool:
+        return not self._proxies.has(address) and self._taken[counted_address(address)] >= OF_AN_ADDRESS_MAX
+
+    def _is_probe(self, address: str) -> bool:
+        return self._probes.has(address) and not self._proxies.has(address)
+
+    def _tells_now(self) -> bool:
+        """True once per minute."""
         now = self._clock.monotonic_seconds()
-        if now - self._told_at_seconds >= TELL_SECONDS:
-            self._told_at_seconds = now
-            logger.warning("web_connection_refused", extra={"address": address, "connections": len(self._places)})
+        if now - self._told_at_seconds < TELL_SECONDS:
+            return False
+        self._told_at_seconds = now
+        return True
+
+    def _about(self, address: str) -> dict[str, object]:
+        return {"address": address, "connections": self._taken.total()}
 
 
 class AcceptedConnection(socket.socket):
-    """An accepted connection. It keeps its place until it is closed."""
+    """An accepted connection. It keeps its place until it is closed, or until another connection takes the place."""
 
-    def __init__(self, listener: BoundedListener, connection: socket.socket, address: str) -> None:
+    def __init__(self, listener: BoundedListener, connection: socket.socket, address: str, *, is_probe: bool) -> None:
         """Takes the socket over."""
         super().__init__(connection.family, connection.type, connection.proto, fileno=connection.detach())
+        self.address = address
+        self.is_probe = is_probe
         self.counted = counted_address(address)
+        self.has_place = True
         self._listener = listener
         self._patience: asyncio.TimerHandle | None = None
 
     def wait(self) -> None:
         """Begins the wait for a request, unless it has begun."""
+        self._listener.note_wait(self, is_waiting=True)
         if self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self._give_up)
+            self._patience = asyncio.get_running_loop().call_later(REQUEST_SECONDS_MAX, self.shut_down)
 
-    def end_wait(self) -> None:
-        """Ends the wait, because the request has come."""
+    def end_wait(self, *, is_waiting: bool = False) -> None:
+        """Ends the wait for a request. `is_waiting`: the server waits for something else, which has its own limit."""
+        self._listener.note_wait(self, is_waiting=is_waiting)
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
@@ -122,9 +174,10 @@ class AcceptedConnection(socket.socket):
     def close(self) -> None:
         """Closes the socket and frees its place."""
         self.end_wait()
-        self._listener.give_back(self)
+        self._listener.forget(self)
         super().close()
 
-    def _give_up(self) -> None:
+    def shut_down(self) -> None:
+        """Ends the connection. Whoever has the socket closes it then."""
         with suppress(OSError):  # the client has gone
             self.shutdown(socket.SHUT_RDWR)

@@ -34,7 +34,15 @@ class ImpatientProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Takes a piece of a request. The wait ends with the headers of the request."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._place.end_wait()
+        if self._answers():
+            self._place.end_wait(is_waiting=self.cycle.more_body)
         else:
             self._place.wait()
+
+    def on_response_complete(self) -> None:
+        """Waits for the next request, unless it has come already. uvicorn limits this pause."""
+        super().on_response_complete()
+        self._place.end_wait(is_waiting=not self._answers() or self.cycle.more_body)
+
+    def _answers(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete

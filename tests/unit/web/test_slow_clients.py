@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[3]
 WHOLE = b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n"
 HALF = WHOLE[:20]
 PROBE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+BODILESS = b"POST /api/v1/repairs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\n"
+ANSWER_OF = application.answer_of
 Serve = Callable[..., AbstractContextManager[tuple[str, int]]]
 
 
@@ -45,6 +47,41 @@ def serve(tmp_path: Path) -> Serve:
 def address(serve: Serve) -> Iterator[tuple[str, int]]:
     with serve() as address:
         yield address
+
+
+class Asked:
+    """Pages that were asked for. None is answered before the end."""
+
+    def __init__(self) -> None:
+        self._paths: list[str] = []
+        self._is_over = threading.Event()
+
+    def answer(self, services: object, route: object, request: object) -> object:
+        self._paths.append(request.path)  # type: ignore[attr-defined]
+        if self._paths[-1] == "/login":
+            self._is_over.wait(60)
+        return ANSWER_OF(services, route, request)  # type: ignore[arg-type]
+
+    def await_pages(self, count: int) -> None:
+        eventually(lambda: self._paths.count("/login") >= count, within_seconds=60)
+
+    def end(self) -> None:
+        self._is_over.set()
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Answers at the end of the block at last: the server waits for them when it stops."""
+        try:
+            yield
+        finally:
+            self.end()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    found = Asked()
+    monkeypatch.setattr(application, "answer_of", found.answer)
+    return found
 
 
 def rest(connection: socket.socket) -> bytes:
@@ -109,9 +146,8 @@ def test_a_client_that_never_speaks_tls_does_not_keep_its_place(
 
 def test_a_body_that_does_not_end_is_not_waited_for(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(application, "BODY_SECONDS_MAX", 0.2)
-    headers = b"POST /api/v1/repairs HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 100\r\n\r\n"
     with socket.create_connection(address, timeout=60) as connection:
-        connection.sendall(headers + b"{")
+        connection.sendall(BODILESS + b"{")
         assert rest(connection).startswith(b"HTTP/1.1 408")
 
 
@@ -126,17 +162,65 @@ def test_a_client_that_reads_nothing_does_not_keep_its_place(serve: Serve, monke
         eventually(lambda: is_served("127.0.0.2", address), within_seconds=60)
 
 
-def test_one_address_takes_the_places_of_no_other(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_connections_of_an_address_keep_nobody_there_out(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(bounded_listener, "OF_AN_ADDRESS_MAX", 3)
-    with serve(proxy_addresses='["127.0.0.4"]') as address, ExitStack() as connections:
-        idle = [connections.enter_context(from_("127.0.0.2", address)) for _ in range(3)]
+    with serve() as address, ExitStack() as connections:
+        idle, served, unfinished = (connections.enter_context(from_("127.0.0.2", address)) for _ in range(3))
+        served.sendall(WHOLE)
+        assert served.recv(4) == b"HTTP", "so that it waits for less long than the others"
+        unfinished.sendall(BODILESS + b"{")
+        for longest in (idle, unfinished, served):
+            connections.enter_context(from_("127.0.0.2", address))
+            assert b"HTTP" not in rest(longest)
+        assert is_served("127.0.0.2", address)
+    told = [record for record in caplog.records if record.message == "web_connection_displaced"]
+    assert [vars(record)["address"] for record in told] == ["127.0.0.2"], "once a minute"
+
+
+def test_one_address_takes_the_places_of_no_other(serve: Serve, asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_listener, "OF_AN_ADDRESS_MAX", 3)
+    with serve(proxy_addresses='["127.0.0.4"]') as address, asked.waiting(), ExitStack() as connections:
+        for _ in range(3):
+            connections.enter_context(from_("127.0.0.2", address)).sendall(WHOLE)
+        asked.await_pages(3)
         assert not is_served("127.0.0.2", address)
         assert is_served("127.0.0.3", address)
         for _ in range(10):
-            connections.enter_context(from_("127.0.0.4", address))
+            connections.enter_context(from_("127.0.0.4", address)).sendall(WHOLE)
+        asked.await_pages(13)
         assert is_served("127.0.0.4", address), "a proxy is many people"
-        idle[0].close()
+        asked.end()
         eventually(lambda: is_served("127.0.0.2", address), within_seconds=60)
+
+
+def test_whoever_waits_for_an_answer_loses_no_place(
+    serve: Serve, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded_listener, "CONNECTIONS_MAX", 5)
+    monkeypatch.setattr(bounded_listener, "KEPT_FOR_PROBES", 1)
+    with serve() as address, asked.waiting(), ExitStack() as connections:
+        busy = [connections.enter_context(from_(f"127.0.0.{number}", address)) for number in (2, 3)]
+        for one in busy:
+            one.sendall(WHOLE)
+        asked.await_pages(2)
+        idle = [connections.enter_context(from_(f"127.0.0.{number}", address)) for number in (4, 5)]
+        for one in idle:
+            connections.enter_context(from_("127.0.0.6", address)).sendall(WHOLE)
+            assert rest(one) == b""
+        asked.await_pages(4)
+        assert not is_served("127.0.0.7", address)
+        asked.end()
+        for one in busy:
+            assert one.recv(4) == b"HTTP"
+
+
+def test_connections_that_are_about_to_close_are_bounded(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded_listener, "OF_AN_ADDRESS_MAX", 2)
+    monkeypatch.setattr(bounded_listener, "LEAVING_MAX", 0)
+    with serve() as address, from_("127.0.0.2", address), from_("127.0.0.2", address):
+        assert not is_served("127.0.0.2", address)
 
 
 def test_probes_have_places_that_nobody_else_takes(
@@ -145,8 +229,8 @@ def test_probes_have_places_that_nobody_else_takes(
     monkeypatch.setattr(bounded_listener, "CONNECTIONS_MAX", 6)
     monkeypatch.setattr(bounded_listener, "KEPT_FOR_PROBES", 2)
     with serve(probe_addresses='["127.0.1.0/24"]') as address, ExitStack() as connections:
-        for number in range(4):
-            connections.enter_context(from_(f"127.0.0.{number + 2}", address))
+        for _ in range(4):
+            connections.enter_context(from_("127.0.1.9", address))
         for _ in range(3):
             assert not is_served("127.0.0.9", address)
         assert is_served("127.0.0.1", address)
@@ -155,20 +239,9 @@ def test_probes_have_places_that_nobody_else_takes(
     assert [vars(record)["address"] for record in told] == ["127.0.0.9"], "once a minute"
 
 
-def test_a_probe_waits_for_no_page(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_of, is_over = application.answer_of, threading.Event()
-    asked: list[str] = []
-
-    def slow(services: object, route: object, request: object) -> object:
-        asked.append(request.path)  # type: ignore[attr-defined]
-        if asked[-1] == "/login":
-            is_over.wait(60)
-        return answer_of(services, route, request)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(application, "answer_of", slow)
-    with serve(users_file=str(with_three_users(tmp_path))) as address, ExitStack() as connections:
-        connections.callback(is_over.set)
+def test_a_probe_waits_for_no_page(serve: Serve, asked: Asked, tmp_path: Path) -> None:
+    with serve(users_file=str(with_three_users(tmp_path))) as address, asked.waiting(), ExitStack() as connections:
         for number in range(45):  # more than there are threads
             connections.enter_context(from_(f"127.0.0.{2 + number % 9}", address)).sendall(WHOLE)
-        eventually(lambda: asked.count("/login") >= 40, within_seconds=60)
+        asked.await_pages(40)
         assert is_served("127.0.0.1", address)
