@@ -1,8 +1,8 @@
 """Redis clients that never repeat a command by themselves, and one translation of redis-py's errors.
 
-redis-py 6 and newer sends a command again after a time-out or a reset. A MULTI of which only the reply was lost then
-sees empty sets and reports nothing missing, and a call that should take 50 ms takes seconds. Hence every client has
-Retry(NoBackoff(), 0). URLs:
+redis-py 6 and newer sends a command again after a time-out or a reset. If only the reply to a MULTI was lost, the
+second MULTI finds empty sets and reports that nothing is missing. Repeating also turns a call of 50 ms into one of
+seconds. So every client has Retry(NoBackoff(), 0). URLs:
 
     redis://user:password@host:6379/0                 rediss:// the same over TLS
     unix://user:password@/run/redis.sock?db=0
@@ -38,12 +38,12 @@ from reconciler.silence import Silence
 RedisClient: TypeAlias = redis.Redis | RedisCluster
 
 TIMEOUT_SECONDS_DEFAULT = 2.0
-#: Connections of one client (of a cluster: to one node); one more is refused with RedisAway.
+#: Most connections of one client, in a cluster to each node; the client refuses one more with RedisAway.
 CONNECTIONS_MAX = 256
-#: What a Sentinel's own connections have not.
+#: Arguments that only connections to the service get, and connections to its Sentinels do not.
 _OF_THE_SERVICE = ("decode_responses", "redis_connect_func", "credential_provider")
 _TRANSLATED = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
-#: So many answers of a transaction are looked at.
+#: Number of a transaction's answers that are searched for a READONLY error.
 _TRANSACTION_COMMANDS = 64
 SENTINEL_PORT_DEFAULT = 26379
 PORT_DEFAULT = 6379
@@ -57,12 +57,12 @@ def open_client(
     primary_only: bool = False,
     silences: RedisSilences | None = None,
 ) -> RedisClient:
-    """A client without retries, thread-safe, that connects at first use; the caller closes it. Nothing is decoded.
+    """Returns a thread-safe client that never retries and connects at first use. The caller closes it.
 
-    `timeout_seconds` is the longest wait for an answer, and for a connection unless that has a time of its own.
-    `primary_only` asks each new connection for its ROLE (the login needs +role) and refuses replicas. Of a URL that
-    changes, new connections take user and password as they are then. `silences`: those of the servers, shared by
-    their clients. Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once: RedisAway if none
+    The client returns bytes. `timeout_seconds` limits the wait for an answer, and for a connection unless
+    `connect_timeout_seconds` is given. With `primary_only`, each new connection asks for its ROLE (the login needs
+    +role), and replicas are refused. If the URL changes, new connections use its present user and password. Clients of
+    the same servers share `silences`. Raises InvalidValue for a malformed URL, and RedisAway if no node of a cluster
     answers.
     """
     arguments: dict[str, Any] = {
@@ -99,21 +99,22 @@ def open_client(
 
 
 class _LeavesReplicas:
-    """Mixed into redis-py's connections: the first write that is refused by a replica ends the connection.
+    """Mixed into redis-py's connections: the first write that a replica refuses ends the connection.
 
-    A primary that is made a replica keeps its clients. The name in the URL leads elsewhere by then (a hosted Redis'
-    primary endpoint), or Sentinels name another one, and only new connections ask for it.
+    A primary that becomes a replica keeps its clients. By then the host name of the URL (a hosted Redis' primary
+    endpoint) or the Sentinels lead to the new primary, but only new connections ask them.
     """
 
     def read_response(self, *arguments: Any, **more: Any) -> Any:
-        """The answer. Raises ConnectionError in place of READONLY: answers of a pipeline that follow are not read."""
+        """Returns the answer. Raises ConnectionError instead of READONLY, without reading a pipeline's further
+        answers."""
         try:
             answer = super().read_response(*arguments, **more)  # type: ignore[misc]  # redis-py's connection is behind it
         except exceptions.ResponseError as error:
             if not _is_read_only(error):
                 raise
             self._leave(error)
-        # What a transaction meets stands in the answer to EXEC.
+        # Errors of a transaction's commands are in the list that answers EXEC.
         for one in answer[:_TRANSACTION_COMMANDS] if isinstance(answer, list) else ():
             if _is_read_only(one):
                 self._leave(one)
@@ -125,7 +126,7 @@ class _LeavesReplicas:
 
 
 def _is_read_only(answer: object) -> TypeGuard[exceptions.ResponseError]:
-    """Redis 6 wraps what a script meets."""
+    """Returns True for READONLY. Redis 6 wraps the error of a command inside a script, so the text is searched, too."""
     is_error = isinstance(answer, exceptions.ResponseError)
     return is_error and (isinstance(answer, exceptions.ReadOnlyError) or "-READONLY " in str(answer))
 
@@ -158,18 +159,22 @@ def _host_of(connection: object) -> str:
 
 
 class RedisSilences:
-    """Of one server, or of each node of a cluster: they stand still one by one. No answer in time to a new connection
-    makes a server away; every other time-out costs its connection. Shared by threads."""
+    """The silence of one server, or of each node of a cluster. Shared by threads.
+
+    A server counts as away if it does not answer a new connection in time. Any other time-out only costs its
+    connection.
+    """
 
     def __init__(self, pauses: Backoff, clock: Clock, *, are_of_nodes: bool = False) -> None:
-        """`are_of_nodes`: of those of a cluster only; one server is asked as soon as it takes connections."""
+        """`are_of_nodes`: nodes of a cluster have silences; a single server has none, and is asked at every
+        connection."""
         self._pauses, self._clock = pauses, clock
         self.are_of_nodes = are_of_nodes
         self._lock = threading.Lock()
         self._of: dict[str, Silence] = {}
 
     def of(self, node: str = "") -> Silence:
-        """That of the node; without a name, of the one server."""
+        """Returns the silence of the node; without a name, of the single server."""
         with self._lock:
             return self._of.setdefault(
                 node,
@@ -184,18 +189,21 @@ class RedisSilences:
 
 
 class _Cluster(RedisCluster):
-    """Spares nodes that stand still, and begins without one: redis-py asks the first alone which commands there are."""
+    """A client that spares silent nodes, and that starts although some node is silent.
+
+    redis-py sends COMMAND only to the first primary.
+    """
 
     def __init__(self, *, silences: RedisSilences | None, **arguments: Any) -> None:
         self._silences = silences
         super().__init__(**arguments)
 
     def get_redis_connection(self, node: ClusterNode) -> redis.Redis:
-        """The node's client."""
+        """Returns the node's client."""
         return _sparing(super().get_redis_connection(node), self._silences, node.name)
 
     def command(self, **kwargs: Any) -> dict[str, dict[str, Any]]:
-        """COMMAND, of the first primary that answers."""
+        """Returns the answer to COMMAND from the first primary that answers."""
         refused: Exception = exceptions.ConnectionError("the cluster has no primary")
         for node in self.get_primaries():  # type: ignore[no-untyped-call]  # redis-py has no annotation
             try:
@@ -220,7 +228,7 @@ def _sparing(client: redis.Redis, silences: RedisSilences | None, node: str = ""
 
 
 def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], login: ChangingLogin | None) -> redis.Redis:
-    """`login`: at the Sentinels themselves, where it changes."""
+    """`login`: a changing login at the Sentinels themselves; None if that login never changes."""
     service, _, database = url.path.strip("/").partition("/")
     if database:
         options["db"] = int(database)
@@ -242,8 +250,8 @@ def _sentinel(url: Url, arguments: dict[str, Any], options: dict[str, Any], logi
 def _cluster(url: Url, arguments: dict[str, Any], silences: RedisSilences | None) -> RedisCluster:
     nodes = [ClusterNode(host, port) for host, port in _hosts(url, PORT_DEFAULT)]  # type: ignore[no-untyped-call]
     with translated_errors():
-        # By default redis-py asks for the nodes again after five errors of one pipeline, so never: a pipeline with
-        # WATCH would ask the primary that is gone for ever.
+        # By default redis-py asks for the nodes again only after five errors of one pipeline. A round's pipeline never
+        # has five, so without this step it would ask a primary that is gone for ever.
         return _Cluster(silences=silences, startup_nodes=nodes, reinitialize_steps=1, **arguments)
 
 
@@ -252,7 +260,7 @@ def _hosts(url: Url, default_port: int) -> list[tuple[str, int]]:
 
 
 def _options(text: str, url: Url) -> dict[str, Any]:
-    """User, password and parameters as redis-py reads them from a plain URL."""
+    """Returns user, password and parameters as redis-py reads them from a plain URL."""
     query = text.partition("?")[2]
     found = dict(parse_url(f"redis://{url.username or ''}:{url.password or ''}@localhost/?{query}"))  # type: ignore[no-untyped-call]
     found.pop("host", None)
@@ -262,9 +270,10 @@ def _options(text: str, url: Url) -> dict[str, Any]:
 
 
 class _Connecting:
-    """Logs in, then asks ROLE: a replica's data is old and its pending set would be verified twice.
+    """Logs in, then asks for the ROLE, because a replica's data is old, and keys of its pending set would be judged
+    twice.
 
-    Shared by the connections of one pool; the flag only ever goes from True to False.
+    Shared by the connections of one pool: the flag changes only from True to False.
     """
 
     def __init__(self, login: ChangingLogin | None, *, checks_role: bool) -> None:
@@ -277,14 +286,14 @@ class _Connecting:
         except exceptions.AuthenticationError:
             if self._login is None or not self._login.ask_again():
                 raise
-            connection.on_connect()  # on the same socket: servers wait for another AUTH
+            connection.on_connect()  # on the same socket, because the server accepts another AUTH
         if not self._server_knows_role:
             return
         connection.send_command("ROLE")
         try:
             role = connection.read_response()
         except exceptions.ResponseError as error:
-            # Not allowed, or unknown: `checks.py` reports it.
+            # ROLE is not allowed or unknown; `checks.py` reports either.
             if "unknown command" in str(error).lower():
                 # fakeredis' TCP server closes a connection after an error reply.
                 self._server_knows_role = False
@@ -296,12 +305,13 @@ class _Connecting:
 
 
 class translated_errors:  # noqa: N801 - a generator would cost every command of a consumer a microsecond more
-    """Turns redis-py's errors into ours, cause kept; WatchError passes, its meaning is the caller's."""
+    """Turns redis-py's errors into ours and keeps them as causes. WatchError passes, because callers give it a
+    meaning."""
 
     __slots__ = ()
 
     def __enter__(self) -> None:
-        """Nothing is kept."""
+        """Does nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -312,15 +322,15 @@ class translated_errors:  # noqa: N801 - a generator would cost every command of
 
 @contextmanager
 def patience(pipe: Any, seconds: float) -> Iterator[None]:
-    """Inside the block a watching pipeline waits that long for each answer; outside it waits as its client does.
+    """Makes a watching pipeline wait that long for each answer inside the block, instead of its client's time-out.
 
-    So a server that hangs is noticed at the first command, and the long command still has its time.
+    So a server that hangs is noticed at the first short command, and the long command still has enough time.
     """
-    # redis-py lets time-outs be set for all connections of a client only, of which this would need a second one.
+    # redis-py sets a time-out only for all connections of a client, and a second client is not wanted (client.py).
     strategy = getattr(pipe, "_execution_strategy", pipe)  # a cluster's pipeline
     connection = getattr(strategy, "_transaction_connection", None) or getattr(pipe, "connection", None)
     channel = getattr(connection, "_sock", None)
-    if not isinstance(channel, socket.socket):  # none yet, or fakeredis'
+    if not isinstance(channel, socket.socket):  # not connected yet, or fakeredis
         yield
         return
     before = channel.gettimeout()
@@ -328,12 +338,12 @@ def patience(pipe: Any, seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        if channel.fileno() >= 0:  # else it was lost and is closed
+        if channel.fileno() >= 0:  # otherwise the connection was lost and is closed
             channel.settimeout(before)
 
 
-#: What openssl says, and what to do about it; the first that fits. ENOENT and EACCES are none of a TCP connection: a
-#: file of ours could not be read.
+#: Patterns of TLS errors, each with its remedy; the first that fits counts. Connecting by TCP never fails with ENOENT
+#: (2) or EACCES (13): these mean that a TLS file could not be read.
 _TLS_REMEDIES = tuple(
     (re.compile(said), remedy)
     for said, remedy in (
@@ -355,7 +365,8 @@ _TLS_REMEDIES = tuple(
 )
 
 
-#: What a server says of a login, also inside a script, where redis-py has no class for it; the first that fits.
+#: Patterns of refused logins, each with its remedy; the first that fits counts. redis-py has no class for a refusal
+#: inside a script, so texts are compared.
 _LOGIN_REMEDIES = tuple(
     (re.compile(said), remedy)
     for said, remedy in (
@@ -375,11 +386,11 @@ _LOGIN_REMEDIES = tuple(
 
 
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
-    """What a redis-py error means here. Redis 6 wraps what fails inside a script, so texts are searched.
+    """Returns our error for a redis-py error. Redis 6 wraps errors inside a script, so their texts are searched.
 
-    WRONGTYPE and a counter that is no number are damage: InvariantViolation. A command that the server does not
-    know is a server that is too old: ConfigurationError. All else passes by itself or by an operator's hand, and
-    nothing is lost meanwhile: RedisAway (away, loading, read-only, out of memory, no permission, slot moving).
+    InvariantViolation: the data is damaged, as with WRONGTYPE or a counter that is no number. ConfigurationError: the
+    server is too old for a command. RedisAway: any other error (away, loading, read-only, out of memory, no
+    permission, slot moving). Such an error passes by itself or an operator ends it, and nothing is lost meanwhile.
     """
     text = str(error)[:300]
     if isinstance(error, exceptions.DataError):
@@ -391,6 +402,7 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
             return InvariantViolation(f"Redis value that is no number: {text}", cause="no-number")
         if "unknown command" in text.lower():
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
-    # The class is named because redis-py cuts the server's word off where it has a class for it.
+    # The text names the error's class, because redis-py cuts off the server's error code if it has a class for the
+    # code.
     remedy = next((remedy for said, remedy in (*_TLS_REMEDIES, *_LOGIN_REMEDIES) if said.search(text)), "")
     return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "), remedy=remedy)

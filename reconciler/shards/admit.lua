@@ -1,12 +1,13 @@
 -- Adds announced keys and moves the offset of the queue that brought them, or does neither.
 --
--- KEYS: half, offsets, apart where keys are set apart, proofs where a proof is kept
+-- KEYS: half, offsets, apart if keys are set apart, proofs if a proof is stored
 -- ARGV: 1 field of offsets, 2 offset expected there or 'none', 3 next offset
---       4 how many of the members are set apart, the first ones, 5 how many the set apart may hold already
---       6 what proves the next offset, or '': nothing is kept
---       7 field of the trail in proofs, 8 the trail, or '': the one that is there stays
+--       4 number of members that are set apart: the first ones, 5 size of `apart` from which nothing more is set apart
+--       6 proof of the next offset, or '' to store none
+--       7 field of the trail in proofs, 8 the trail, or '' to keep the stored one
 --       9 .. members
--- Answers: {1, next offset}; {0, the stored offset or 'none'}: another consumer was there, nothing was done.
+-- Answers: {1, next offset}; {0, the stored offset or 'none'} if another consumer has moved the offset: nothing was
+-- done.
 --
 -- Commands that can fail on a key of a wrong type come before the offset moves.
 

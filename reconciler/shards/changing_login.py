@@ -13,9 +13,9 @@ from redis.credentials import CredentialProvider
 from reconciler.contract.secret import Secret, SecretText
 from reconciler.contract.urls import read_redis_url
 
-#: Parameters with the same meaning as user and password before the host.
+#: URL parameters that mean the same as user and password before the host.
 _PARAMETERS = ("username", "password")
-#: Parameters of the login at the Sentinels, which is never before the host.
+#: URL parameters of the login at the Sentinels; no URL has that login before the host.
 SENTINEL_PARAMETERS = ("sentinel_username", "sentinel_password")
 
 
@@ -29,22 +29,22 @@ class ChangingLogin(CredentialProvider):
         self._login = self._read(self._text)
 
     def get_credentials(self) -> tuple[str] | tuple[str, str]:
-        """Returns user and password, or the password alone; if the URL cannot be read, the former ones."""
+        """Returns user and password, or the password alone. If the URL cannot be read, the previous login is
+        returned."""
         text = self._secret.reveal()
         if text != self._text:
-            with suppress(ValueError):  # the file is half written
+            with suppress(ValueError):  # the file with the URL may be half written
                 self._text, self._login = text, self._read(text)
         username, password = self._login
         return (username, password) if username else (password,)
 
     def ask_again(self) -> bool:
-        """Returns True if there is another login now; called after Redis refused this one."""
+        """Returns True if the secret has another text now. Called after Redis refused the login."""
         return self._secret.ask_again(self._text)
 
 
 def changing_login(url: Secret, *, is_of_sentinels: bool = False) -> ChangingLogin | None:
-    """Returns the login of a URL that changes. None: the login never changes, or the URL has neither user nor password
-    and never will."""
+    """Returns the login of a URL that may change. None: the URL never changes, or it has neither user nor password."""
     if not isinstance(url, SecretText) or not url.changes:
         return None
     login = ChangingLogin(url, is_of_sentinels=is_of_sentinels)
@@ -52,7 +52,7 @@ def changing_login(url: Secret, *, is_of_sentinels: bool = False) -> ChangingLog
 
 
 def without_login(text: str) -> str:
-    """Returns the URL without user and password: redis-py takes them either from a provider or from the URL."""
+    """Returns the URL without user and password, because redis-py refuses a provider beside a login in the URL."""
     scheme, _, rest = text.partition("://")
     place, mark, query = rest.partition("?")
     kept = [(name, value) for name, value in parse_qsl(query, keep_blank_values=True) if name not in _PARAMETERS]

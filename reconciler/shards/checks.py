@@ -1,7 +1,7 @@
 """Checks whether a Redis can safely keep the sets: `doctor` asks this, and `run` before it starts.
 
-If a set is evicted, expired or written without permission, the difference only looks smaller. So what cannot be
-verified is refused, unless the settings accept it (`redis.accept_unverified`, for fakeredis and closed services).
+If Redis evicts keys of a set or refuses to write them, the difference only looks smaller. So a property that cannot be
+verified is refused, unless `redis.accept_unverified` is set, for fakeredis and closed services.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Severity(Enum):
     """What a finding means for starting `run`."""
 
     OK = auto()
-    #: Works; a change would improve it.
+    #: `run` starts; a change would improve the server.
     ADVICE = auto()
     #: `run` refuses to start.
     REFUSED = auto()
@@ -113,8 +113,8 @@ def check_redis(
             found = list(_check_node(client, environment, accept_unverified=accept_unverified, is_named=is_named))
             judge(found)
             return found
-        # The client's knowledge may be from before a fail-over. A replica answers all of these questions, so only this
-        # step corrects it; otherwise a healthy cluster would be refused for ever.
+        # The client may know the nodes from before a fail-over. A replica answers all questions of this module, so only
+        # this step makes the client ask for the nodes again. Without it, a healthy cluster would be refused for ever.
         client.nodes_manager.initialize()
 
     def check(name: str, node: redis.Redis) -> list[RedisFinding]:
@@ -132,10 +132,10 @@ def require_answers(client: RedisClient) -> None:
 
 
 def require_room(client: RedisClient) -> None:
-    """Raises RedisAway for a primary that is full: it answers but refuses every write.
+    """Raises RedisAway for a full primary, which answers but refuses every write.
 
-    Also checks a primary that evicts keys, because queueing a MULTI needs some memory. A primary that does not allow
-    INFO counts as having room.
+    A primary that evicts keys is checked, too, because queueing a MULTI needs some memory. A primary that refuses INFO
+    counts as having room.
     """
     full = [text for _, text in _of_each(client, _why_full) if text]
     if full:
@@ -143,9 +143,10 @@ def require_room(client: RedisClient) -> None:
 
 
 def _of_each(client: RedisClient, ask: Callable[[str, redis.Redis], T]) -> list[tuple[str, T]]:
-    """Asks all primaries in parallel and returns the answer of each: silent ones together cost one deadline.
+    """Asks all primaries in parallel and returns the answer of each. Several silent primaries cost one time-out
+    together.
 
-    Raises RedisAway, naming all that did not answer.
+    Raises RedisAway, naming all primaries that did not answer.
     """
 
     def find(name: str, node: redis.Redis) -> tuple[T | None, RedisAway | None]:
@@ -176,7 +177,7 @@ def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
 def _why_full(name: str, node: redis.Redis) -> str:
     info = _ask(node, lambda: node.info("memory"))
     limit = int(info.get("maxmemory") or 0)
-    # As in getMaxmemoryState (evict.c): buffers for replicas and the append-only file do not count.
+    # Buffers for replicas and for the append-only file do not count, as in getMaxmemoryState of Redis' evict.c.
     used = int(info.get("used_memory") or 0) - int(info.get("mem_not_counted_for_evict") or 0)
     if not limit or used <= limit:
         return ""
@@ -190,7 +191,7 @@ def _check_node(
     client.ping()
     info = _ask(client, lambda: client.info("all"))
     settings: dict[str, Any] = {}
-    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # 6.2 takes only one name per command
+    for name in ("maxmemory-policy", "lazyfree-lazy-server-del", "save"):  # Redis 6.2 takes only one name per command
         settings |= _ask(client, partial(client.config_get, name))
     unverified = Severity.ADVICE if accept_unverified else Severity.REFUSED
     yield _role(client, unverified, is_named=is_named)
@@ -206,7 +207,7 @@ def _check_node(
 
 
 def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
-    """Returns the answer; empty if the command is forbidden or unknown."""
+    """Returns the answer to the command; empty if the command is forbidden or unknown."""
     try:
         answer: Mapping[str, Any] = question()
     except ResponseError:
@@ -216,7 +217,7 @@ def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
 
 
 def _leave(client: redis.Redis) -> None:
-    # fakeredis' TCP server closes a connection after an error reply: the next question takes a new one.
+    # fakeredis' TCP server closes a connection after an error reply, so the next command needs a new connection.
     client.connection_pool.disconnect(inuse_connections=False)
 
 
@@ -229,7 +230,7 @@ def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> Redis
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":
         return RedisFinding(about=RedisQuality.ROLE, severity=Severity.OK, found=PRIMARY())
-    if is_named:  # a node or Sentinel that has not seen a fail-over yet named it: this passes, and no setting is wrong
+    if is_named:  # by a node or Sentinel that has not noticed a fail-over yet, so no setting is wrong
         _leave(client)  # Sentinels return the new primary only to new connections
         raise RedisAway(f"a server that is named as a primary is a {role}: a fail-over is not over yet")
     return RedisFinding(
@@ -296,8 +297,8 @@ def _unknown(about: RedisQuality, found: Fact, unverified: Severity) -> RedisFin
 
 
 def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
-    """Queues every command that `run` needs under MULTI and then discards them, because Redis checks permissions while
-    queueing."""
+    """Queues every command that `run` needs under MULTI, then discards them. Redis checks permissions when it queues a
+    command."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))
     refused = _refused(client, keys, _commands(keys))
@@ -319,22 +320,23 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
                 connection.send_command(*command)
                 connection.read_response()
             except AskError:
-                # A node of a cluster without the slot (MOVED is an AskError, too); the permission was checked before.
+                # This node of a cluster does not serve the slot: MOVED is an AskError, too. Redis checked the
+                # permission before the slot.
                 continue
             except ResponseError as error:
                 refused.append(f"{command[0]} ({error})")
                 if command[0] == "MULTI":
-                    break  # later commands would be executed instead of queued
-    finally:  # any other error has closed the connection
+                    break  # Redis would execute later commands instead of queueing them
+    finally:  # redis-py has closed the connection after any other error
         if refused:
-            connection.disconnect()  # ends what it still watches or queues
+            connection.disconnect()  # ends WATCH and MULTI of this connection
         client.connection_pool.release(connection)
     return refused
 
 
 def _commands_of_proofs(keys: ShardKeys) -> list[tuple[Any, ...]]:
-    """Returns commands that logins of older releases may lack: without them, the product works as those releases
-    did."""
+    """Returns commands that a login made for an older release may lack. Without them, this release works as that older
+    release did."""
     return [("HGET", keys.proofs, "probe/0"), ("HSET", keys.proofs, "probe/0", "")]
 
 
@@ -361,12 +363,12 @@ def _commands(keys: ShardKeys) -> list[tuple[Any, ...]]:
         ("RENAME", keys.commit, keys.commit_generation(1)),
         ("UNLINK", keys.half, keys.new),
         ("INCRBY", keys.generation, 1),
-        # Redis does not check a script's commands before the script runs them, so they are checked one by one.
+        # Redis checks a script's commands only when the script runs them, so this list names them one by one.
         ("EVAL", "return 1", 1, keys.generation),
         ("HDEL", keys.taken, "0"),
         ("PEXPIRE", keys.round_lease, 1),
         ("HSETNX", meta_key(keys.shard.subscription), "shards", 1),
-        # Commands of the announcement consumer in `run`, and of the scan after an outage.
+        # The announcement consumer in `run` sends these commands, and so does the scan after an outage.
         ("HSET", keys.offsets, "probe/0", 0),
         ("SADD", keys.commit, "probe"),
         ("SCRIPT", "LOAD", "return 1"),

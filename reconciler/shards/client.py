@@ -1,8 +1,8 @@
-"""The Redis client of the rounds, which uses only the primary; it waits longer for a round's MULTI than for other
+"""The Redis client of the rounds. It uses only the primary, and waits longer for a round's MULTI than for other
 commands.
 
-One client serves all commands, so that the round knows what a plain command has found out about a fail-over. A second
-client with a long time-out would wait for a primary that hangs while its successor already serves.
+One client serves all commands, so a round uses the new primary once a plain command has found it. A second client with
+a long time-out would wait for a hanging primary although its successor already serves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from reconciler.contract.secret import Secret
 from reconciler.shards.access import RedisClient, RedisSilences, open_client
 
-#: Longest wait for a round's reply: a round of 20 000 keys takes 16 ms, one of 10 000 000 takes less than 30 s.
+#: Longest wait for a round's reply. A round of 20 000 keys takes 16 ms; a round of 10 000 000 keys takes less than 30
+#: s.
 ROUND_TIMEOUT_SECONDS_DEFAULT = 120.0
 TIMEOUT_SECONDS_DEFAULT = 5.0
 CONNECT_TIMEOUT_SECONDS_DEFAULT = 3.0
@@ -40,9 +41,9 @@ def open_redis(
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS_DEFAULT,
     silences: RedisSilences | None = None,
 ) -> RoundRedis:
-    """A client for a URL (reconciler/shards/access.py); the caller closes it.
+    """Returns a client for a URL (reconciler/shards/access.py). The caller closes it.
 
-    Raises InvalidValue for a malformed URL. A cluster is asked for its nodes at once; raises RedisAway if none answers.
+    Raises InvalidValue for a malformed URL, and RedisAway if no node of a cluster answers.
     """
     client = open_client(
         url,

@@ -10,7 +10,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.shards.access import RedisClient, translated_errors
 
-#: Most members that are looked at, for all shards of a subscription together.
+#: Most members that are read, for all shards of a subscription together.
 SAMPLE_MEMBERS = 100
 
 
@@ -19,8 +19,8 @@ def sample_commit_sets(
 ) -> Iterator[tuple[Shard, bytes]]:
     """Yields at most SAMPLE_MEMBERS consumed keys of the last rounds, with their shards. Raises RedisAway.
 
-    Uses SSCAN, for which the reconciler's login has the right anyway. The server alone decides the size of its pages,
-    so they are cut.
+    Uses SSCAN, for which the reconciler's login has the right already. The server may return longer pages than asked
+    for, so each page is cut.
     """
     sets: list[tuple[Shard, str]] = []
     for number in range(shards):

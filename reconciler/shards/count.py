@@ -22,8 +22,8 @@ COUNT_DIFFERS = Code(
 
 
 def keep_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
-    """Writes the number unless it exists; called in each round, so that it comes back after a loss of memory. Raises
-    RedisAway."""
+    """Writes the number unless Redis has one. Each round calls this, so the number returns after a loss of memory.
+    Raises RedisAway."""
     with translated_errors():
         client.hsetnx(meta_key(subscription), "shards", str(shards))
 
@@ -41,7 +41,7 @@ def stored_shard_count(client: RedisClient, subscription: Subscription) -> str |
 def stored_shard_counts(
     client: RedisClient, subscriptions: Sequence[Subscription]
 ) -> Mapping[Subscription, str | None]:
-    """Does stored_shard_count() for each subscription together; leaves out those whose server is away."""
+    """Returns what stored_shard_count() returns, for many subscriptions at once, without those whose server is away."""
     keys = list(map(meta_key, subscriptions))
     found: dict[Subscription, str | None] = {}
     for one, answer in zip(
@@ -57,8 +57,8 @@ def stored_shard_counts(
 
 
 def why_refused(subscription: Subscription, stored: str | None, shards: int) -> Fact:
-    """Returns what is wrong with another number (keys of one message would go to two shards), or with a text that is no
-    number."""
+    """Returns why the stored text is wrong: it is no number, or another number than `shards`. With two numbers, one
+    message's keys would go to two shards."""
     key = meta_key(subscription)
     if stored is None or not (stored.isascii() and stored.isdigit()):
         return COUNT_UNREADABLE(key=key, stored=repr((stored or "")[:40]), shards=shards)

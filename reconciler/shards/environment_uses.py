@@ -1,7 +1,7 @@
-"""Stores in Redis which cluster an environment is used for (ports.EnvironmentUses): one key, which expires.
+"""Stores in one expiring key of Redis which cluster an environment is used for (ports.EnvironmentUses).
 
-It also stores the identity of this Redis (ports.RedisIdentity), which does not expire: it is as old as the memory. A
-replica has its primary's identity, so a fail-over keeps it; a Redis that lost its memory gets a new one.
+A second key, which never expires, has the identity of this Redis (ports.RedisIdentity). A replica has the identity of
+its primary, so a fail-over keeps the identity. A Redis that lost its memory gets a new identity.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class RedisEnvironmentUses:
         self._client = client
 
     def current(self, environment: str) -> EnvironmentUse | None:
-        """Sends one GET. A value by another program contains no broker, and the next renewal replaces it."""
+        """Sends one GET. A value that another program wrote names no broker, and the next renewal replaces that
+        value."""
         answer = self._get(use_key(environment))
         if answer is None:
             return None
@@ -49,7 +50,8 @@ class RedisEnvironmentUses:
         return found if _IDENTITY.fullmatch(found) else ""
 
     def keep_identity(self, environment: str) -> str:
-        """Sends one GET, and a SET NX if there is no identity: if two processes write, the first one wins."""
+        """Sends one GET, and a SET NX if there is no identity. If two processes write, the first one's identity
+        stays."""
         found = self.identity(environment)
         if not found:
             with translated_errors():

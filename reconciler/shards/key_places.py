@@ -1,4 +1,4 @@
-"""Finds the places in Redis where a shard has one key, for looks at one message (explain, console)."""
+"""Finds the places in Redis where a shard has one key; `explain` and the console show them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from reconciler.shards.values import seen_ms_of
 
 
 def places_of(client: RedisClient, shard: Shard, unique_key: str, *, commit_generations: int) -> KeyPlaces:
-    """Reads without writing. Raises RedisAway, InvariantViolation for a key of a wrong type.
+    """Reads without writing. Raises RedisAway, and InvariantViolation for a key of a wrong type.
 
-    A round may run between two of these commands: they ask in the order in which a round moves keys, so that no key is
-    missed.
+    A round may run between two of these commands. The commands follow the order in which a round moves keys, so a key
+    that moves meanwhile is still found.
     """
     keys, member = ShardKeys(shard), member_of(unique_key)
     commit_sets = [keys.commit, *(keys.commit_generation(age) for age in range(1, commit_generations + 1))]

@@ -1,11 +1,13 @@
--- One look at a shard and its lease: every turn, at all shards. It answers whether a round would move anything.
+-- One look at a shard and its lease. Every turn looks at all shards, to find those where a round would move something.
 --
 -- KEYS: epoch, generation, covered, half, pending, apart, round_lease, offsets, commit, commit:1 .. commit:H
--- ARGV: 1 token of the process  2 length of a lease, in ms  3 the value that a lease of the token gets; '': it stays
--- Answers: {epoch, generation, number and time of the last round, keys announced, members of the commit sets, keys pending,
+-- ARGV: 1 token of the process 2 length of a lease, in ms 3 new value of the lease if the token holds it, or '' to keep
+-- it
+-- Answers: {epoch, generation, number and time of the last round, keys announced, members of the commit sets, keys
+-- pending,
 --           first seen of the oldest, keys apart, the lease before, seconds and microseconds of TIME,
 --           offsets (field and value, in turn)};
---          '' where there is none. A key of a wrong type is an error, and nothing was done.
+--          '' for a missing value. A key of a wrong type is an error, and nothing was done.
 
 local epoch, generation, covered, half, pending, apart, lease, offsets = unpack(KEYS, 1, 8)
 local token, milliseconds, renewed = unpack(ARGV)

@@ -1,10 +1,10 @@
 """The part of a round in Redis: the durable, fenced, accumulating difference of one shard (ports.ShardMemory).
 
-A round is one script (round_commands.py); small rounds of several shards are sent in a pipeline. The difference is
-stored and never only returned, so a lost reply or a dead process loses nothing. The generation is the fence, so each
-call moves it by one at most. The script writes first and deletes last. The same code runs on Redis Cluster: all keys of
-a shard share a hash tag, and commands that RedisCluster.pipeline hides behind an error go through execute_command
-(redis-py 8.1.0).
+A round is one script (round_commands.py); small rounds of several shards are sent in one pipeline. Redis stores the
+difference before it is returned, so a lost reply or a dead process loses nothing. The generation is the fence: each
+call raises it by one at most. The script writes first and deletes last. The same code runs on Redis Cluster, because
+all keys of a shard share a hash tag. Commands whose methods RedisCluster.pipeline refuses (redis-py 8.1.0) are sent by
+execute_command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from reconciler.shards.values import (
 
 #: Members that one SSCAN asks for.
 APART_PAGE_KEYS = 500
-#: Most small rounds in one pipeline, because the last ones wait for those before them.
+#: Most small rounds in one pipeline. The last round of a pipeline waits for all rounds before it.
 ROUNDS_A_PIPELINE = 32
 
 _READING = RedisScript("reconciler.shards", "reading.lua")
@@ -62,15 +62,17 @@ class RedisShardMemory:
         history_generations: int = 0,
         new_epoch: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
-        """`history_generations`: how many rounds keep their sets for round_capture.py; at most commit_generations."""
+        """`history_generations`: number of last rounds whose sets are kept for round_capture.py, at most
+        commit_generations."""
         require_history_generations(history_generations, commit_generations=commit_generations)
         self._redis = redis
         self._commit_generations = commit_generations
         self._history_generations = history_generations
         self._new_epoch = new_epoch
-        #: Shard -> time of the last round that this process ran there, because ages must never run backwards.
+        #: Shard -> time of this process' last round there. The next round gets a later time, so ages never run
+        #: backwards.
         self._last_ms: dict[Shard, int] = {}
-        #: True if this login may read K:proofs; None: not tried yet.
+        #: True if this login may read K:proofs; None if that was not tried yet.
         self._reads_proofs: bool | None = None
 
     @property
@@ -79,8 +81,8 @@ class RedisShardMemory:
         return isinstance(self._redis.client, RedisCluster)
 
     def state(self, shard: Shard) -> ShardState:
-        """Reads epoch, fence and times. Raises InvariantViolation for a key of a wrong type, or the epoch of another
-        environment."""
+        """Reads epoch, generation and times. Raises InvariantViolation for a key of a wrong type, or for the epoch of
+        another environment."""
         keys = ShardKeys(shard)
         expected = self._expected_types(keys)
         client = self._redis.client
@@ -105,8 +107,8 @@ class RedisShardMemory:
         )
 
     def readings(self, shards: Collection[Shard]) -> Mapping[Shard, ShardReading]:
-        """Reads by a script (reading.lua), in pipelines. If a node is away, the shards of the other nodes are still
-        read."""
+        """Reads the shards by a script (reading.lua), in pipelines. If a node is away, the shards of the other nodes
+        are still read."""
         found: dict[Shard, ShardReading] = {}
         for client, of_node in by_node(self._redis.client, shards, lambda shard: ShardKeys(shard).root):
             try:
@@ -146,8 +148,8 @@ class RedisShardMemory:
         return found if found is not None else marker
 
     def take_round(self, shard: Shard, *, epoch: str, not_before_ms: int = 0) -> RoundDone | None:
-        """Runs the round once at most. None: it did not run, or its reply was lost; then the next round shows its
-        keys."""
+        """Runs the round once at most. None: the round did not run, or its reply was lost. In both cases the next round
+        continues with its keys."""
         client, keys = self._redis.client, ShardKeys(shard)
         if self._reads_proofs is None:
             self._reads_proofs = self._may_read(keys.proofs)
@@ -164,7 +166,8 @@ class RedisShardMemory:
                 with patience(pipe, self._redis.round_timeout_seconds):
                     answers = _execute(pipe)
         except WatchError:
-            # Another owner ran a round, or redis-py lost the connection while watching: the caller looks again.
+            # Another owner ran a round, or redis-py lost the connection while watching. The caller reads the state
+            # again.
             _log.info("round_not_run: round of %s did not run or its outcome is unknown", shard)
             return None
         if answers is None:
@@ -178,8 +181,8 @@ class RedisShardMemory:
         return done
 
     def take_small_rounds(self, rounds: Sequence[NextRound]) -> Mapping[Shard, RoundDone]:
-        """Sends each page of rounds in one pipeline. Redis knows the script once a round was run alone; if it does not,
-        one is run alone again."""
+        """Sends each page of rounds in one pipeline. Redis knows the script once a round was run alone. If Redis does
+        not know it, none of these rounds runs, and each is run alone."""
         wanted = {one.shard: one for one in rounds}
         found: dict[Shard, RoundDone] = {}
         for client, of_node in by_node(self._redis.client, wanted, lambda shard: ShardKeys(shard).root):
@@ -252,10 +255,10 @@ class RedisShardMemory:
         ]
 
     def _ties_up_to(self, keys: ShardKeys, after: PendingKey) -> int:
-        """Returns how many members with the same score come up to `after`, which may have left.
+        """Returns how many members with the score of `after` come before it or are it. `after` itself may have left.
 
-        A round gives all its keys one score, so counting them by reading would read a whole round for each page; this
-        doubles the range and then halves it.
+        All keys of a round have one score, so counting by reading would read a whole round for each page. Instead the
+        number is found by doubling and halving a range.
         """
         member, score = member_of(after.unique_key), after.first_seen_ms
 
@@ -274,7 +277,7 @@ class RedisShardMemory:
         return high
 
     def forget(self, shard: Shard, unique_keys: Sequence[str]) -> int:
-        """Removes keys from pending in commands of limited size; after a crash some remain, which are settled."""
+        """Removes settled keys from pending, in commands of limited size. After a crash some of these keys remain."""
         keys, removed = ShardKeys(shard), 0
         with translated_errors():
             for start in range(0, len(unique_keys), MEMBERS_A_COMMAND):
@@ -284,18 +287,18 @@ class RedisShardMemory:
         return removed
 
     def apart(self, shard: Shard, *, cursor: int = 0) -> tuple[int, Sequence[str]]:
-        """Sends one SSCAN: a member that stays from the first page to the last comes at least once. Any cursor is
-        allowed."""
+        """Sends one SSCAN, which accepts any cursor. A member that stays from the first page to the last is returned at
+        least once."""
         with translated_errors():
             found: Any = self._redis.client.sscan(ShardKeys(shard).apart, cursor, count=APART_PAGE_KEYS)
         following, members = found
         return int(following), [key_of(member) for member in members]
 
     def compared(self, shard: Shard, *, not_taken: Sequence[str], going_on: Sequence[str]) -> int:
-        """Removes keys from pending first, then from those set apart: after a crash in between, the next round compares
-        them again.
+        """Removes keys from pending first, then from the keys set apart. After a crash in between, the next round
+        compares these keys again.
 
-        A key that is announced again between the two commands gets an ordinary verdict, which is harmless.
+        A key that is announced again between the two commands gets an ordinary verdict, and no harm follows.
         """
         keys, client = ShardKeys(shard), self._redis.client
         removed = self.forget(shard, not_taken)
@@ -338,7 +341,7 @@ class RedisShardMemory:
 
 
 def _execute(pipe: Any) -> list[Any] | None:
-    """Sends EXEC; None if its reply was lost, or if it was not executed because the slot or the node moved."""
+    """Sends EXEC. None: its reply was lost, or the transaction did not run because the slot or the node moved."""
     try:
         answers: list[Any] = pipe.execute(raise_on_error=False)
     except (RedisConnectionError, RedisTimeoutError, RedisClusterException, OSError) as error:

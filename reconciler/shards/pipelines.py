@@ -1,6 +1,6 @@
 """Sends many small commands about different shards at once, in one pipeline per node.
 
-It does not use a cluster's own pipeline, because that fails for all nodes at once and repeats by itself.
+The pipeline of RedisCluster is not used: it fails for all nodes together, and repeats commands by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reconciler.shards.access import RedisClient
 
 T = TypeVar("T")
 
-#: Other clients of the server wait for so many commands: some 15 ms for scripts, less than one for HGET.
+#: Most commands in one pipeline. Other clients wait for all of them: some 15 ms for scripts, less than 1 ms for HGET.
 PIPELINE_COMMANDS_MAX = 1_000
 
 #: The key that decides the node, and the command with all its arguments.
@@ -25,7 +25,7 @@ KeyedCommand = tuple[str, Sequence[Any]]
 
 
 def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str]) -> Iterable[tuple[Redis, list[T]]]:
-    """Returns a client of each node, with the items whose keys it serves; items without a node are left out."""
+    """Returns a client for each node, with the items whose keys the node serves. Items without a node are left out."""
     if not isinstance(client, RedisCluster):
         return [(client, list(items))]
     nodes: dict[str, tuple[Redis, list[T]]] = {}
@@ -38,7 +38,8 @@ def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str])
 
 
 def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[Any]:
-    """Returns the answer to each command, or its exception: if a node is away, the answers of others are kept."""
+    """Returns the answer to each command, or its exception. If a node is away, the answers of other nodes are
+    returned."""
     answers: list[Any] = [RedisClusterException("nobody serves its slot")] * len(commands)
     for node, numbers in by_node(client, range(len(commands)), lambda number: commands[number][0]):
         for first in range(0, len(numbers), PIPELINE_COMMANDS_MAX):
@@ -48,7 +49,7 @@ def answers_of(client: RedisClient, commands: Sequence[KeyedCommand]) -> list[An
                     for number in some:
                         pipeline.execute_command(*commands[number][1])  # type: ignore[no-untyped-call]  # redis-py has no annotation
                     found = pipeline.execute(raise_on_error=False)
-            except (RedisError, OSError) as error:  # otherwise each further page would wait as long
+            except (RedisError, OSError) as error:  # further pages are not sent: each would wait for the time-out again
                 for number in numbers[first:]:
                     answers[number] = error
                 break

@@ -11,7 +11,7 @@ from reconciler.policy.ports.history import RoundMark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenRound:
-    """What a round noted about the sets that it kept."""
+    """A round's own note about the sets that it kept: its time, and their numbers of members."""
 
     at_ms: int
     announced: int
@@ -21,7 +21,8 @@ class TakenRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadableRounds:
-    """Generations first_readable up to the newest are to be read; first_new up to first_readable - 1 are gone."""
+    """Generations from first_readable to the newest are still to be read. Generations from first_new to first_readable
+    - 1 can no longer be read."""
 
     first_new: int
     first_readable: int
@@ -32,7 +33,10 @@ class ReadableRounds:
 def readable_rounds(
     after: RoundMark | None, *, epoch: str | None, generation: int, taken: Mapping[int, TakenRound]
 ) -> ReadableRounds:
-    """`taken`: the entries of K:taken for rounds up to `generation`. A round without an entry has kept no sets."""
+    """Compares Redis with `after`, the last round that was captured.
+
+    `taken`: the entries of K:taken for rounds up to `generation`. A round without an entry has kept no sets.
+    """
     if epoch is None:
         return ReadableRounds(first_new=1, first_readable=generation + 1, new_memory=after is not None)
     oldest = generation + 1
@@ -44,6 +48,6 @@ def readable_rounds(
     if not again and generation >= after.generation:
         first_new = after.generation + 1
         return ReadableRounds(first_new=first_new, first_readable=max(first_new, oldest))
-    # Redis fell back: rounds with a later time than that of `after` have run since.
+    # Redis fell back behind `after`. Rounds in `again` ran since then, because they have later times than `after`.
     first_new = min(again, default=generation + 1)
     return ReadableRounds(first_new=first_new, first_readable=max(first_new, oldest), fell_back=True)

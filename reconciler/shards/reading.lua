@@ -1,9 +1,11 @@
--- What a shard has, read in one step: for people who look at all shards. Nothing is written.
+-- Reads the state of a shard in one step, for pages that show all shards. Writes nothing.
 --
 -- KEYS: epoch, generation, covered, pending, the commit sets, and the other keys of the shard
--- ARGV: the type that each of them has where it is there, and the number of commit sets
--- Answers: {epoch, generation, number and time of the last round, keys pending, first seen of the oldest, members of the
---           commit sets, seconds and microseconds of TIME}; '' where there is none. Of a shard with a key of another type: {the type of each}.
+-- ARGV: the type that each of these keys must have if it exists, and the number of commit sets
+-- Answers: {epoch, generation, number and time of the last round, keys pending, first seen of the oldest, members of
+-- the
+--           commit sets, seconds and microseconds of TIME}; '' for a missing value.
+--          {the type of each key} if one has a wrong type.
 
 local types, is_sound = {}, true
 for place, key in ipairs(KEYS) do

@@ -1,6 +1,6 @@
--- One round of one shard, in one step. round_commands.py says why it is a script, and how it is sent.
+-- One round of one shard, in one step. round_commands.py says why a round is a script, and how the script is sent.
 --
--- KEYS: epoch, generation, pending, new, taken, offsets, covered, proofs (offsets once more where it may not be read);
+-- KEYS: epoch, generation, pending, new, taken, offsets, covered, proofs (or offsets again if proofs may not be read);
 --       half, half:1 .. half:X;  matched, matched:1 .. matched:X;  commit, commit:1 .. commit:H
 -- ARGV: 1 epoch and 2 generation that the shard must have
 --       3 lowest time of the round, in ms
@@ -48,25 +48,26 @@ local wrong = first_of_another_type(3, 3, 'zset') or first_of_another_type(4, 4,
 if wrong then return wrong end
 
 
--- 2. The time of the round. It is asked for here: a client that is paused between TIME and EXEC would give its keys an
--- age that they do not have.
+-- 2. The time of the round. The script asks for it: a client that is paused between TIME and EXEC would give its keys a
+-- wrong age.
 
 local now = redis.call('TIME')
 local clock_ms = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000)
 local at_ms = math.max(lowest_ms, clock_ms)
--- A round is dated later than the round before, and no earlier than any pending key, even if the clock was set back.
+-- A round's time is later than that of the round before, and no earlier than that of any pending key, even if the clock
+-- was set back.
 local youngest_ms = tonumber(redis.call('ZRANGE', pending, -1, -1, 'WITHSCORES')[2] or 0)
--- A score above 2^53 is no time of a clock: another program wrote it. Its key is dated again, as below.
+-- No clock has a time above 2^53, so another program wrote such a score. Its key gets a new time in step 3.
 local is_damaged = youngest_ms > 2 ^ 53
 if is_damaged then youngest_ms = 0 end
 local last_round_ms = string.match(redis.call('HGET', covered, 'last') or '', ' (%d+)$')
 at_ms = math.max(at_ms, youngest_ms, tonumber(last_round_ms or -1) + 1)
--- Keys age by the time of the round, but by the clock if rounds are far ahead of it.
+-- Keys get the time of the round; if rounds are far ahead of the clock, the time of the clock.
 if at_ms <= clock_ms + ahead_ms_max then clock_ms = at_ms end
 at_ms, clock_ms = string.format('%.0f', at_ms), string.format('%.0f', clock_ms)
 
 
--- 3. pending := pending + announced keys that no commit set holds. With few new keys, key by key.
+-- 3. pending := pending + announced keys that no commit set holds. Few new keys are added one by one.
 
 local pending_before = redis.call('ZCARD', pending)
 local announced = redis.call('SCARD', KEYS[half])
@@ -74,7 +75,7 @@ local consumed = redis.call('SCARD', KEYS[commit])
 local fresh = redis.call('SDIFFSTORE', new, KEYS[half], unpack(KEYS, commit, commit + commit_generations))
 local added = 0
 if pending_before * 2 < fresh then
-  -- Members of a plain set score 1, so the weight makes it the time of now; MIN keeps older ages.
+  -- Members of a plain set have the score 1, so the weight gives them the present time; MIN keeps earlier times.
   local size = redis.call('ZUNIONSTORE', pending, 2, pending, new, 'WEIGHTS', 1, clock_ms, 'AGGREGATE', 'MIN')
   added = size - pending_before
 elseif fresh > 0 then
@@ -94,7 +95,7 @@ elseif fresh > 0 then
   until cursor == '0'
 end
 
--- Keys that were dated by a clock that was ahead get the time of now: a bounded number a round, until none is left.
+-- Keys whose time is ahead of the clock get the clock's time: a bounded number of keys per round, until none is ahead.
 local pages_to_date = (clock_ms == at_ms and not is_damaged) and 0 or 10
 for _ = 1, pages_to_date do
   local ages, dated = redis.call('ZRANGE', pending, -members_a_command, -1, 'WITHSCORES'), {}
@@ -109,11 +110,11 @@ for _ = 1, pages_to_date do
 end
 
 
--- 4. pending := pending - consumed keys of the current commit set. The older sets hold no pending key, because
--- (a) new keys were announced minus all commit sets, (b) what was pending before this round held none of the sets that
--- were older then, and lost those of the current one. Between rounds only the current commit set grows, and only
--- rounds add to pending. A Redis that falls back does so with all keys of the shard at once, to a moment between two
--- rounds. Where an operator lowers and raises commit_generations, a stale set costs a look-up and no more.
+-- 4. pending := pending - consumed keys of the current commit set. The older commit sets hold no pending key:
+-- (a) step 3 adds no key of any commit set. (b) The round before removed the keys of the set that was current then, and
+-- pending held no key of the sets that were older then. (c) Between rounds only the current commit set grows, and only
+-- rounds add to pending. (d) A Redis that falls back takes all keys of the shard back to one moment between two rounds.
+-- If an operator lowers and raises commit_generations, a stale set can only cost a look-up.
 
 local matched_late = redis.call('ZINTERSTORE', KEYS[matched], 2, pending, KEYS[commit], 'WEIGHTS', 1, 0)
 if matched_late * 2 > pending_before + added then
@@ -126,7 +127,8 @@ else
 end
 
 
--- 5. Every set moves to the next generation, the oldest first: RENAME onto a big key would free it in place.
+-- 5. Every set moves to the next generation. The oldest set is unlinked first, because RENAME onto a big key would free
+-- that key at once and block Redis.
 
 local function rotate(current, kept, oldest, size_command)
   for place = current + kept, oldest do redis.call('UNLINK', KEYS[place]) end
@@ -146,21 +148,21 @@ else
 end
 
 
--- 6. The floor, from which announcements are read again after Redis lost everything: the announcement offsets that the
--- newest round before the oldest pending key had covered; those of this round if nothing is pending. Keys that were
--- announced below the offsets of a round and are not settled are pending, dated no later than that round. (A key that
--- was taken up again after it was settled may not be: its open row in the ledger is followed without Redis.) `covered`
--- lies in the same memory as `pending`: a Redis that falls back, however often and however far, takes both along, and
--- the rounds of the ledger that it has undone need not be found out. A floor that was true once stays true: what was
--- matched or settled below it is so for good.
+-- 6. The floor: the offsets from which announcements are read again after Redis lost everything. It has the offsets of
+-- the newest round before the oldest pending key; if nothing is pending, those of this round. An unsettled key that was
+-- announced below a round's offsets is pending, with a time no later than that round. (The exception is a key that was
+-- settled and taken up again: its open row in the ledger is followed without Redis.) `covered` lies in the same memory
+-- as `pending`. So a Redis that falls back, however often and however far, takes both back together, and nobody need
+-- find out which of the ledger's rounds it has undone. A floor that was true once stays true: keys that were matched or
+-- settled below it remain so.
 
--- A queue whose name holds a line end, or whose offset is no number, has no floor: the answer would be no lines.
+-- A queue whose name has a line end, or whose offset is no number, has no floor, because the answer is made of lines.
 local queues, lines, proved = redis.call('HGETALL', offsets), {}, {}
 for i = 1, #queues, 2 do
   if string.find(queues[i], '^[^\n]*/%d+$') and string.find(queues[i + 1], '^%d+$') then
     lines[#lines + 1] = queues[i]
     lines[#lines + 1] = queues[i + 1]
-    -- Another release may have moved the offset: then the proof is of another one, and not of this floor.
+    -- If another release has moved the offset, the stored proof belongs to an older offset and is left out.
     local proof = redis.call('HGET', proofs, queues[i])
     if proof and string.match(proof, '^(%d+) [^\n]*$') == queues[i + 1] then
       proved[#proved + 1] = queues[i]
@@ -169,7 +171,7 @@ for i = 1, #queues, 2 do
   end
 end
 redis.call('HSET', covered, at_ms, table.concat(lines, '\n'))
--- In a field of its own, which older releases pass over: what proves the offsets of the round.
+-- The proofs of the round's offsets have a field of their own, which older releases ignore.
 if #proved > 0 then redis.call('HSET', covered, 'proofs ' .. at_ms, table.concat(proved, '\n')) end
 redis.call('HSET', covered, 'last', (expected_generation + 1) .. ' ' .. at_ms)
 
@@ -194,7 +196,7 @@ end
 for i = 1, base - 1 do forget_round(i) end
 local first_kept = math.max(base, 1)
 if #rounds - first_kept + 1 > covered_rounds_max then
-  -- The round goes that leaves the smallest gap in proportion to its age; never the floor's, never the last.
+  -- Forgets the round that leaves the smallest gap in proportion to its age, but never the floor's or the last one.
   local chosen, smallest_gap
   for i = first_kept + 1, #rounds - 1 do
     local gap = (rounds[i + 1] - rounds[i - 1]) / (tonumber(at_ms) - rounds[i - 1])
@@ -208,14 +210,14 @@ if base > 0 then
   floor = redis.call('HGET', covered, round)
   floor_proofs = redis.call('HGET', covered, 'proofs ' .. round) or ''
 end
--- An older release forgets a round and leaves its proofs.
+-- An older release that forgets a round leaves its proofs here.
 for i = 1, #fields, 2 do
   local round = string.match(fields[i], '^proofs (%d+)$')
   if round and not kept[round] then redis.call('HDEL', covered, fields[i]) end
 end
 
 
--- 7. The fence moves last.
+-- 7. The generation, which is the fence, moves last.
 
 local pending_after = redis.call('ZCARD', pending)
 local next_generation = redis.call('INCRBY', generation, 1)

@@ -1,10 +1,10 @@
 """Reads back which keys the last rounds of a shard moved (ports.RoundCapture over Redis).
 
-The script of the round (round.lua) keeps the sets of the last rounds under numbered names and notes the number of their
-members. Kept sets never change; with every round they move to the next number. So a page is read together with the
-generation in one MULTI: if the generation has moved, so have the names, and the scan continues under the new names
-(RENAME keeps a set as it is). The size of every set is compared with the noted number. So a set that was deleted, that
-another release did not keep, or whose cursor became invalid at a restart of Redis, is never taken for a smaller one.
+The script of the round (round.lua) keeps the sets of the last rounds under numbered names, and notes their numbers of
+members. Kept sets never change, but every round renames them to the next number. So one MULTI reads a page together
+with the generation. If the generation has moved, the scan continues under the new names, because RENAME keeps a set as
+it is. The size of every set is compared with the noted number: the set may have been deleted, another release may not
+have kept it, or a restart of Redis may have spoilt the cursor of the scan.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reconciler.shards.readable_rounds import TakenRound, readable_rounds
 from reconciler.shards.script import script_text
 from reconciler.shards.values import epoch_of, generation_of, pairs_of, text_of, time_ms_of
 
-#: Members of one page: longer pages would delay other clients.
+#: Members of one page. Longer pages would delay other clients.
 MEMBERS_A_PAGE = 1_000
-#: A set whose members do not match the noted number is read this often before the round counts as missed.
+#: If a set does not have the noted number of members, its round is read this often before the round counts as missed.
 READINGS_MAX = 3
-#: A shard whose memory changes during the reading is read this often before Redis counts as away.
+#: If a shard's memory changes while it is read, it is read this often before Redis counts as away.
 VIEWS_MAX = 5
 
 _SNAPSHOT_HEADER = script_text("reconciler.shards", "snapshot_header.lua")
@@ -128,7 +128,8 @@ class RedisRoundCapture:
         )
 
     def _rounds(self, shard: Shard, view: _View, first: int) -> list[CapturedRound]:
-        """Returns rounds from `first` to the view's generation, without those up to one that can no longer be read."""
+        """Returns the rounds from `first` to the view's generation. If a round cannot be read, it and all rounds before
+        it are left out."""
         rounds: list[CapturedRound] = []
         for generation in range(first, view.generation + 1):
             found = None
@@ -140,7 +141,8 @@ class RedisRoundCapture:
         return rounds
 
     def _round(self, shard: Shard, view: _View, generation: int) -> CapturedRound | None:
-        """None: a set does not have as many members as the round noted."""
+        """Returns one round with its keys. None: a set does not have as many members as the round noted, or the sets
+        were deleted meanwhile."""
         taken, newest = view.taken[generation], view.generation
         scans = [_Scan(taken.announced), _Scan(taken.consumed), _Scan(taken.matched)]
         while not all(scan.is_over for scan in scans):
@@ -172,7 +174,7 @@ class RedisRoundCapture:
     def _page(
         self, shard: Shard, number: int, scans: Sequence[_Scan]
     ) -> tuple[str | None, int, list[tuple[int, list[bytes]]]]:
-        """Returns epoch, generation, and a page of every set that is not read to its end, in one step."""
+        """Returns epoch, generation, and the next page of every set that is not read to its end yet, in one step."""
         keys = ShardKeys(shard)
         half, consumed, matched = scans
         commands: list[tuple[Any, ...]] = [("GET", keys.epoch), ("GET", keys.generation)]
@@ -187,7 +189,7 @@ class RedisRoundCapture:
                 pipe.execute_command(*command)
             epoch, generation, *pages = pipe.execute()
         if not matched.is_over:
-            # Read by rank: its cursor is the number of members read, and 0 after the last page.
+            # This set is read by rank. Its cursor is the number of members read so far, and 0 after the last page.
             pages[-1] = (0 if len(pages[-1]) < MEMBERS_A_PAGE else matched.cursor + MEMBERS_A_PAGE, pages[-1])
         found = [(int(cursor), list(members)) for cursor, members in pages]
         return epoch_of(shard, epoch), generation_of(shard, generation), found

@@ -1,16 +1,18 @@
 """The command that runs a round, and the meaning of its answer (memory.py sends it).
 
 A round is one script, round.lua, which explains each of its steps. A round that is run alone carries the script's text,
-so Redis need not know the script before. From then on Redis knows it by its hash, by which small rounds are sent
-together. It is a script instead of plain commands because (1) an error stops it before anything is deleted, where MULTI
-would continue; (2) it compares epoch and generation, so that a client that repeats it moves nothing twice; (3) it
-changes pending key by key, so its cost depends on the keys that were announced and consumed since the last round, and
-not on the pending ones.
+so Redis need not know the script before. From then on Redis knows the script's hash, and small rounds are sent together
+by that hash. Plain commands would be worse in three ways:
 
-Times of rounds never run backwards, but Redis' clock may: it was set back, or a node that is behind took over. Keys of
-such rounds get the clock's time, because they would otherwise not age until the clock has caught up. The same is done
-for keys that were dated by a clock that was ahead. A key's time is only lowered, which the floor allows: it requires
-that no key is dated later than its round.
+- If a command of a MULTI fails, the later commands still run and delete. An error stops the script before it deletes.
+- The script compares epoch and generation, so a client that repeats it moves nothing twice.
+- The script changes pending key by key. Its cost depends on the keys that were announced and consumed since the last
+  round, and not on the number of pending keys.
+
+Times of rounds never run backwards. Redis' clock does, if somebody sets it back or if a node with a slower clock takes
+over. If the times of rounds are then far ahead of the clock, new keys get the clock's time, because they would
+otherwise not age until the clock has caught up. Pending keys with a time ahead of the clock get the clock's time, too.
+This only lowers the times of keys, and the floor requires only that no key has a later time than its round.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from reconciler.shards.access import translate
 from reconciler.shards.script import script_text
 from reconciler.shards.values import damaged_key, is_number, offsets_of, seen_ms_of, text_of
 
-#: Members of one command: more would need more of Lua's stack than there is (8 000 slots).
+#: Members of one command; Lua's stack has room for about 8 000.
 MEMBERS_A_COMMAND = 1_000
 
 ROUND_SCRIPT = script_text("reconciler.shards", "round.lua")
@@ -70,10 +72,11 @@ def by_hash(command: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> RoundDone | None:
-    """Returns the round that the answer reports; None: another round had run, so this one did nothing.
+    """Returns the round that the answer reports. None: another round had run, or Redis has another epoch, so this round
+    did nothing.
 
-    Raises InvariantViolation for a key of a wrong type, RedisAway for an error that passes (no memory, no permission):
-    the script had stopped before it deleted anything, and the next round does all of it.
+    Raises InvariantViolation for a key of a wrong type, and RedisAway for an error that passes (no memory, no
+    permission). In both cases the script stopped before it deleted anything, and the next round does all of its work.
     """
     if isinstance(answer, Exception):
         error = translate(answer)

@@ -1,7 +1,8 @@
-"""A *lease* (K:round_lease) gives the rounds of a shard to one process. It only saves work, because fence and claims
-decide.
+"""Leases of rounds, and looks at shards.
 
-A *look* (look.lua) reads at once what a shard contains and who holds its lease, for all shards in pipelines.
+A *lease* (K:round_lease) gives the rounds of a shard to one process. The lease only saves work: the fence and the
+claims keep rounds and repairs correct without it. A *look* (look.lua) reads in one step what a shard contains and who
+holds its lease. Looks at all shards are sent in pipelines.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class RedisRoundLeases:
         clock: Clock | None = None,
         commit_generations: int = COMMIT_GENERATIONS_DEFAULT,
     ) -> None:
-        """`commit_generations`: how many older commit sets rounds keep."""
+        """`commit_generations`: number of older commit sets that rounds keep."""
         self._client = client
         self._commit_generations = commit_generations
         self._values = LeaseValues(clock)
-        #: Servers that are known to have the script of a look.
+        #: Servers that have loaded the script of a look.
         self._know_look: set[Redis] = set()
 
     def take(self, shard: Shard, *, token: str, lease_seconds: float) -> bool:
@@ -67,13 +68,14 @@ class RedisRoundLeases:
             self._if(lambda held: is_held_by(token, held), key, ("UNLINK", key))
 
     def holder(self, shard: Shard) -> str:
-        """Returns the token that holds the lease; empty: no token does."""
+        """Returns the token that holds the lease; empty if the lease is free."""
         with translated_errors():
             held = self._client.get(ShardKeys(shard).round_lease) or b""
         return (held if isinstance(held, str) else held.decode(errors="replace")).partition(" ")[0]
 
     def look(self, shards: Mapping[Shard, bool], *, token: str, lease_seconds: float) -> Mapping[Shard, ShardLook]:
-        """Uses one connection per node. If a node is away, the shards of the other nodes are still looked at."""
+        """Uses one connection per node. If a node is away, the looks at the shards of other nodes are still
+        returned."""
         found: dict[Shard, ShardLook] = {}
         for client, of_node in by_node(self._client, shards, lambda shard: ShardKeys(shard).root):
             for start in range(0, len(of_node), PIPELINE_COMMANDS_MAX):
@@ -101,7 +103,7 @@ class RedisRoundLeases:
         looks = {}
         for shard, answer in zip(page, answers, strict=True):
             if isinstance(answer, NoScriptError):
-                # the server was restarted, or a replica took over: the next look loads the script
+                # The server was restarted, or a replica took over. The next look loads the script again.
                 self._know_look.discard(client)
             elif not isinstance(answer, Exception):
                 with suppress(ReconcilerError):
@@ -131,7 +133,8 @@ class RedisRoundLeases:
         return None if not held or self._values.is_over(key, held, lease_seconds=lease_seconds) else False
 
     def _if(self, holds: Callable[[bytes | None], bool], key: str, command: tuple[Any, ...]) -> bool:
-        """Runs the command if the condition on the lease holds; WATCH protects a successor's lease."""
+        """Runs the command if `holds` accepts the lease's value. WATCH protects the lease of a process that was
+        faster."""
         try:
             with self._client.pipeline(transaction=True) as pipe:
                 pipe.watch(key)

@@ -1,4 +1,4 @@
-"""Lua scripts from a package's .lua files, run by their text (in a MULTI) or by their hash."""
+"""Lua scripts from the .lua files of a package; Redis runs them by their text or by their hash."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def script_text(package: str, file: str) -> str:
 
 
 class RedisScript:
-    """One script, run by EVALSHA and never by EVAL, because this project's ACL users may not use EVAL. Immutable,
-    shared by threads.
+    """One script, run by EVALSHA and never by EVAL, because the login of `reconciler announcements` may not use EVAL.
+    Immutable, shared by threads.
 
-    redis-py's own Script does the same, but belongs to one client and does not repeat SCRIPT LOAD. The demo needs that,
-    because fakeredis' server closes the connection after an error reply such as NOSCRIPT.
+    redis-py's own Script belongs to one client and does not repeat SCRIPT LOAD. The demo needs the repetition, because
+    fakeredis' server closes the connection after an error reply such as NOSCRIPT.
     """
 
     def __init__(self, package: str, file: str) -> None:
@@ -30,8 +30,8 @@ class RedisScript:
         self.sha = hashlib.sha1(self._text.encode(), usedforsecurity=False).hexdigest()
 
     def run(self, client: RedisClient, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
-        """Runs the script; all keys share a slot. NOSCRIPT means that it did not run: then it is loaded and run
-        again."""
+        """Runs the script, whose keys share a slot. If Redis does not know the script (NOSCRIPT), loads it and runs
+        it."""
         try:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
         except exceptions.NoScriptError:
@@ -39,7 +39,7 @@ class RedisScript:
             return client.evalsha(self.sha, len(keys), *keys, *arguments)
 
     def load(self, client: RedisClient) -> None:
-        """Loads the script; loading it twice changes nothing."""
+        """Loads the script. Loading it twice changes nothing."""
         try:
             client.script_load(self._text)
         except exceptions.ConnectionError:

@@ -1,7 +1,7 @@
 """Half sets and commit sets in Redis; the adapters of ports.HalfSets and ports.CommitSets.
 
-The announcement consumer's offset is stored beside its keys and moves in the same atomic step. So a Redis that loses
-its last or all writes loses both together, and the consumer goes back by itself.
+The offset of the announcement consumer is stored beside the announced keys, and one atomic step changes both. If Redis
+loses writes, it loses keys and offset together, and the consumer reads from the older offset by itself.
 """
 
 from __future__ import annotations
@@ -32,14 +32,13 @@ from reconciler.shards.values import text_of
 
 _log = logging.getLogger(__name__)
 
-#: Members of one SADD, which limits how long one command delays Redis' other users (about 1 ms).
+#: Most members of one SADD. Such a command delays Redis' other clients by about 1 ms.
 MEMBERS_MAX = 2_000
 
-#: The intended number of members in one command of a big batch, and of keys that are made into commands before these
-#: are sent.
+#: The usual number of members in one command of a big batch, and the most keys that are packed before they are sent.
 STREAM_MEMBERS = 1_000
 STREAM_KEYS_MAX = 8_192
-#: Bytes of the classic unique key; gRPC clients and IPv6 hosts make longer ones.
+#: Bytes of the classic unique key. gRPC clients and IPv6 hosts make longer keys.
 MEMBER_BYTES = 16
 
 _NONE = b"none"
@@ -53,17 +52,17 @@ _RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 
 
 class RedisHalfSets:
-    """Announced keys and offsets in Redis. Shared by threads: it keeps the client, and knows which of K:apart and
-    K:proofs this login may not use.
+    """Announced keys and offsets in Redis. Shared by threads.
 
-    It uses the commands EVALSHA and SCRIPT LOAD; inside the scripts HGET, HSET, SADD, GET, SET, UNLINK; and HGET and
-    SCARD.
+    It uses the commands EVALSHA, SCRIPT LOAD, HGET and SCARD. Its scripts use HGET, HSET, SADD, SCARD, GET, SET and
+    UNLINK.
     """
 
     def __init__(self, client: RedisClient, *, clock: Clock | None = None) -> None:
         self._client = client
         self._leases = LeaseValues(clock)
-        #: "apart", "proofs": kinds of keys to which a login of an older release has no right.
+        #: Which of "apart" (K:apart) and "proofs" (K:proofs) this login may not use. A login made for an older release
+        #: lacks these rights.
         self._forbidden: frozenset[str] = frozenset()
 
     @property
@@ -91,7 +90,7 @@ class RedisHalfSets:
         return found
 
     def known_records(self, shard: Shard, queue: AnnouncementQueue) -> KnownRecords:
-        """Sends two HGET; a damaged value counts as none."""
+        """Sends two HGET. A damaged value counts as missing."""
         if "proofs" in self._forbidden:
             return KnownRecords()
         keys = ShardKeys(shard)
@@ -118,8 +117,8 @@ class RedisHalfSets:
     ) -> Admission:
         """Runs one script: compares the offset, adds the keys, stores the proof, moves the offset.
 
-        A login of an older release may not use K:apart: then each of these keys gets an ordinary verdict. It may not
-        use K:proofs either: then only this process knows what it has seen.
+        If the login may not use K:apart, the keys of `apart` get ordinary verdicts. If it may not use K:proofs, no
+        proof is stored, and only this process knows the last record that it read.
         """
         keys = ShardKeys(shard)
         members: list[bytes] = [
@@ -149,7 +148,8 @@ class RedisHalfSets:
         return Admission(admitted=int(answer[0]) == 1, offset=_offset(answer[1]))
 
     def _as_permitted(self, run: Callable[[frozenset[str]], Any], wanted: frozenset[str], keys: ShardKeys) -> Any:
-        """Runs the script with those of the wanted keys that this login may use; with a forbidden key, nothing runs."""
+        """Runs the script with the wanted keys that this login may use. Redis refuses a script with a forbidden key
+        before it runs, so another try repeats nothing."""
         for more in (wanted, *(wanted - {one} for one in sorted(wanted, reverse=True))):
             if not more:
                 break
@@ -175,7 +175,7 @@ class RedisHalfSets:
         return int(size)
 
     def take_lease(self, shard: Shard, queue: AnnouncementQueue, *, token: str, lease_seconds: float) -> bool:
-        """Takes or renews the lease; False if another token holds it."""
+        """Takes or renews the lease. False: another token holds it."""
         key = ShardKeys(shard).announcement_lease(queue.broker)
         mine = (token, int(lease_seconds * 1000), self._leases.renewed(token))
         with translated_errors():
@@ -185,7 +185,8 @@ class RedisHalfSets:
             return bool(holder == 1)
 
     def renew_leases(self, places: Sequence[QueuePlace], *, token: str, lease_seconds: float) -> Set[QueuePlace]:
-        """Runs the script of `take_lease` for each, in pipelines. If the script is not loaded, nothing is known."""
+        """Runs the script of `take_lease` for each place, in pipelines. Returns the places whose lease was surely
+        renewed: none if Redis does not know the script."""
         milliseconds = int(lease_seconds * 1000)
         commands = [
             (key, ("EVALSHA", _TAKE_LEASE.sha, 1, key, token, milliseconds, self._leases.renewed(token), ""))
@@ -209,8 +210,8 @@ class RedisCommitSets:
         self._client = client
 
     def record(self, subscription: Subscription, unique_keys: Sequence[str], *, shards: int) -> None:
-        """Sends one SADD for each shard and MEMBERS_MAX keys, all together; the first refusal is raised after all were
-        tried."""
+        """Sends one SADD per shard for each MEMBERS_MAX keys, all together. Raises the first refusal after all commands
+        were tried."""
         names = [ShardKeys(Shard(subscription=subscription, number=number)).commit for number in range(shards)]
         with translated_errors():
             if isinstance(self._client, redis.Redis):
@@ -224,8 +225,8 @@ class RedisCommitSets:
                 raise
 
     def _record_streamed(self, client: redis.Redis, names: Sequence[str], unique_keys: Sequence[str]) -> None:
-        # The server runs the first commands while the next ones are still being made: nearly twice as fast as
-        # pipeline(), which packs everything before it sends anything.
+        # The server runs the first commands while the next ones are packed. This is nearly twice as fast as pipeline(),
+        # which packs everything before it sends anything.
         connection: Any = client.connection_pool.get_connection()
         refused: exceptions.ResponseError | None = None
         try:
@@ -244,7 +245,7 @@ class RedisCommitSets:
                 except exceptions.ResponseError as error:
                     refused = refused or error
         except BaseException:
-            connection.disconnect()  # answers may still arrive, and no other command may read them
+            connection.disconnect()  # late answers must not reach the next command of this connection
             raise
         finally:
             client.connection_pool.release(connection)
@@ -252,8 +253,8 @@ class RedisCommitSets:
             raise refused
 
     def stored_shards(self, subscription: Subscription) -> int | None:
-        """Returns the number of shards that `reconciler run` stored; None: none is stored, it is no number (another
-        program wrote it, and `run` reports that), or this login may not read it."""
+        """Returns the number of shards that `reconciler run` stored. None: no number is stored, or this login may not
+        read it. `run` reports a text that is no number."""
         with translated_errors():
             try:
                 stored: Any = self._client.hget(meta_key(subscription), "shards")
@@ -273,8 +274,8 @@ def _add_in_cluster(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) 
 
 
 def _add_node_by_node(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]) -> None:
-    """Sends the commands of each node by itself, because redis-py sends nothing to any node if it gets no connection to
-    one of them. The caller handles refusals, because it keeps the first one."""
+    """Sends the commands of each node alone, because redis-py sends nothing at all if one node refuses a connection.
+    Ignores refusals: the caller raises the first one."""
     of_node: dict[str, list[tuple[str, Sequence[bytes]]]] = {}
     for name, members in added:
         with suppress(*_REFUSALS):  # no node serves the slot
@@ -285,7 +286,7 @@ def _add_node_by_node(cluster: Any, added: Iterable[tuple[str, Sequence[bytes]]]
 
 
 def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple[int, list[bytes]]]:
-    # contract.unique_key.shard_of, inlined because this runs once for every consumed message.
+    # This repeats contract.unique_key.shard_of inline, because it runs for every consumed message.
     buckets: list[list[bytes]] = [[] for _ in range(shards)]
     for key in unique_keys:
         buckets[crc32(key.encode("ascii")) % shards].append(member_of(key))
@@ -295,7 +296,7 @@ def _members_by_shard(unique_keys: Iterable[str], shards: int) -> Iterator[tuple
 
 
 def _pack_sadd(name: str, members: Sequence[bytes]) -> bytes:
-    """Returns the command as Redis' protocol spells it; join() is four times as fast as packing each argument."""
+    """Returns the command in the form of Redis' protocol. join() is four times as fast as packing each argument."""
     key = name.encode()
     head = b"*%d\r\n$4\r\nSADD\r\n$%d\r\n%s\r\n" % (2 + len(members), len(key), key)
     if all(len(member) == MEMBER_BYTES for member in members):

@@ -1,8 +1,8 @@
--- Enters a process among the sharers of an environment, or renews its entry; takes out entries that are over.
--- KEYS: sharers. ARGV: 1 token of the process  2 length of its entry, in ms  3 digest of the subscriptions that it shares
+-- Enters a process among the sharers of an environment, or renews its entry. Removes entries that are over.
+-- KEYS: sharers. ARGV: 1 token of the process 2 length of its entry, in ms 3 digest of the subscriptions that it shares
 -- Answers: token and digest of each sharer, in turn.
 --
--- An entry that ends later than its length allows is over, too: the clock that dated it was set back since.
+-- An entry that ends later than its length allows is over, too, because the clock was set back since it was written.
 
 local sharers = KEYS[1]
 local token, milliseconds, digest = unpack(ARGV)

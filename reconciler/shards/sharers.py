@@ -1,4 +1,4 @@
-"""The sharers of an environment in Redis (ports.Sharers): one hash whose entries end like leases."""
+"""The sharers of an environment in Redis (ports.Sharers): one hash, in which each entry ends like a lease."""
 
 from __future__ import annotations
 

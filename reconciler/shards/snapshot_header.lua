@@ -1,4 +1,4 @@
--- What a snapshot of pending begins with, in one step: a cluster's MULTI refuses TIME, which has no key.
+-- Reads the beginning of a snapshot of pending in one step. A cluster's MULTI would refuse TIME, because it has no key.
 -- KEYS: epoch, generation. Answers: {epoch or nil, generation, seconds of TIME, microseconds of TIME}
 
 local now = redis.call('TIME')

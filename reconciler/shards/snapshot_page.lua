@@ -1,10 +1,10 @@
--- A page of pending, by first seen and key.
+-- Reads a page of pending, ordered by first-seen time and key.
 --
 -- KEYS: pending
--- ARGV: 1 score and 2 member of the last key that was read, both '' for the first page; 3 members a page
--- Answers: member, score, member, score ... of the keys behind it
+-- ARGV: 1 score and 2 member of the last key that was read, both '' for the first page; 3 members per page
+-- Answers: member, score, member, score ... of the keys behind the last key
 --
--- The place is found by halving, because the last key may be gone. Members are compared byte for byte: Lua's own
+-- The last key may have left, so its place is found by halving. Members are compared byte for byte, because Lua's own
 -- comparison of strings follows the server's locale.
 
 local pending, last_score, last_member, count = KEYS[1], tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])

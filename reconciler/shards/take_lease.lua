@@ -1,8 +1,8 @@
 -- Takes or renews a lease.
 -- KEYS: the lease.
--- ARGV: 1 token of the holder, 2 its length in ms, 3 the value that it gets (lease_values.py), 4 the value of a holder
--- that is over, or ''.
--- Answers: 1 held by the token, else the value of the holder.
+-- ARGV: 1 token of the new holder, 2 length of the lease in ms, 3 its new value (lease_values.py), 4 the value of a
+-- lease that is over, or ''.
+-- Answers: 1 if the token holds the lease now, otherwise the value of the holder.
 
 local value, token = redis.call('GET', KEYS[1]), ARGV[1]
 local is_free = not value or value == token or value == ARGV[4] or string.sub(value, 1, #token + 1) == token .. ' '

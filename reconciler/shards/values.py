@@ -14,12 +14,12 @@ from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.rounds import ShardState
 from reconciler.shards.access import RedisClient
 
-#: No shard has more rounds: one step further, INCRBY would refuse in the middle of a round.
+#: The highest generation that is accepted. Near 2**63, INCRBY would fail in the middle of a round.
 GENERATION_MAX = 2**62
 
 
 def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
-    """Returns Redis TIME of the node with the shard; a cluster's pipeline refuses TIME, because it has no key."""
+    """Returns the time of the node that has the shard. A cluster's pipeline refuses TIME, because TIME has no key."""
     if isinstance(client, RedisCluster):
         node = client.get_node_from_key(keys.pending)  # type: ignore[no-untyped-call]  # redis-py has no annotation
         answer: Any = client.time(target_nodes=node)
@@ -30,8 +30,8 @@ def time_ms_of(client: RedisClient, connection: Any, keys: ShardKeys) -> int:
 
 
 def state_of_script(shard: Shard, answer: Sequence[Any]) -> ShardState:
-    """Reads a script's answer: epoch, number and time of the last round, then seconds and microseconds of TIME; ''
-    where a value is missing. Raises InvariantViolation."""
+    """Reads five values of a script's answer: epoch, generation, number and time of the last round, seconds and
+    microseconds of TIME. Missing values are ''. Raises InvariantViolation."""
     epoch, number, last, seconds, microseconds = answer
     generation = generation_of(shard, number or None)
     return ShardState(
@@ -43,7 +43,7 @@ def state_of_script(shard: Shard, answer: Sequence[Any]) -> ShardState:
 
 
 def epoch_of(shard: Shard, answer: Any) -> str | None:
-    """Returns the marker; None: there is no marker. Raises InvariantViolation for the marker of another environment."""
+    """Returns the epoch; None if Redis has none. Raises InvariantViolation for the epoch of another environment."""
     if answer is None:
         return None
     epoch, environment = text_of(answer), shard.subscription.environment
@@ -56,9 +56,9 @@ def epoch_of(shard: Shard, answer: Any) -> str | None:
 
 
 def generation_of(shard: Shard, answer: Any) -> int:
-    """Returns the fence, 0 before the first round. Raises InvariantViolation for a text that is no number."""
+    """Returns the generation, 0 before the first round. Raises InvariantViolation for a text that is no number."""
     text = text_of(answer if answer is not None else 0)
-    # Exactly as INCRBY writes it, because the round compares the text.
+    # The text must be exactly what INCRBY writes, because the round compares texts.
     if not text.isascii() or not text.isdigit() or str(int(text[:20])) != text or int(text) > GENERATION_MAX:
         raise damaged_key(
             shard, ShardKeys(shard).generation, f"is {answer!r:.40}, which is no number", cause="no-number"
@@ -67,41 +67,40 @@ def generation_of(shard: Shard, answer: Any) -> int:
 
 
 def damaged_key(shard: Shard, key: str, found: str, *, cause: str) -> InvariantViolation:
-    """Returns the error for a key that another program has written. After this key and the epoch were deleted, the next
-    round finds the memory lost, so that the key's content is announced again."""
+    """Returns the error for a key that another program has written. If a person deletes this key and the epoch, the
+    next round finds the memory lost, and the announcements are read again."""
     names = " ".join(dict.fromkeys((key, ShardKeys(shard).epoch)))
     remedy = f"end the program that wrote it, then DEL {names}: the next round reads the announcements again"
     return InvariantViolation(f"{shard}: {key} {found}; rounds stop: {remedy}", cause=cause)
 
 
 def round_time_of(answer: Any, *, generation: int) -> int | None:
-    """Returns the time in ms of the round with that number. None: the last round has another number, or Redis lost
-    it."""
+    """Returns the time in ms of the round with number `generation`. None: the stored time is missing, or belongs to
+    another round."""
     number, _, at_ms = text_of(answer or "").partition(" ")
     return int(at_ms) if number == str(generation) and at_ms.isascii() and at_ms.isdigit() else None
 
 
 def seen_ms_of(score: float) -> int:
-    """Returns first_seen_ms from a score; 0 for a score that is no time: the next round dates the key again."""
+    """Returns first_seen_ms from a score; 0 for an infinite score. The next round gives a key with +inf a new time."""
     return int(score) if math.isfinite(score) else 0
 
 
 def text_of(answer: Any) -> str:
-    """Returns the text of Redis' bytes."""
+    """Returns an answer of Redis as a text."""
     return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)
 
 
 def pairs_of(answer: Any) -> list[tuple[Any, Any]]:
-    """Returns fields and values of a hash."""
-    # redis-py returns a mapping if it knows the command's answer, otherwise Redis' flat list.
+    """Returns the fields of a hash with their values."""
+    # redis-py returns a mapping for commands that it knows, and otherwise Redis' flat list.
     if isinstance(answer, Mapping):
         return list(answer.items())
     return list(zip(answer[::2], answer[1::2], strict=True))
 
 
 def offsets_of(answer: Any) -> dict[str, int]:
-    """Returns queue -> next offset from the hash of offsets. Fields that no announcement consumer writes are left
-    out."""
+    """Returns queue -> next offset from the hash of offsets. A field whose value is no number is left out."""
     texts = ((text_of(field), text_of(offset)) for field, offset in pairs_of(answer))
     return {field: int(offset) for field, offset in texts if is_number(offset)}
 
