@@ -1,9 +1,10 @@
-"""Since when a process has found no producer of a group at a broker, and where the half queue ended at its looks.
+"""How long a process has found no producer of a group at a broker, and where the half queue ended at these looks.
 
-An offset tells what a broker put back after a look by the broker's own order: its clock may be ahead of ours by hours.
-A queue that its broker has not built yet, or has cut, ends too early: an end that is less than is known of it proves
-nothing. A broker that was built anew says less for ever: after a while what was known of it is forgotten. If its
-queue then leaps to where it once ended, a replica that was behind had stood in, and all is forgotten once more.
+Whether a broker put a half back after a look is decided by queue offsets, because a broker's clock may be ahead of this
+host's by hours. A broker that has not rebuilt its queue yet, or has cut it, reports too low an end. An end below the
+highest known one proves nothing. If a broker reports lower ends for _LESS_SECONDS_MAX, it was built again, and all its
+ends and absences are forgotten. If the end then leaps to the former one, a replica that was behind had taken the
+broker's place. Then all is forgotten once more.
 """
 
 from __future__ import annotations
@@ -16,40 +17,40 @@ from typing import NamedTuple
 
 from reconciler.clock import Clock
 
-#: Ends are asked for at most so often, for each group and half queue of a broker, and so many are kept.
+#: Least seconds between two questions for an end, per group and half queue of a broker. The last _ENDS_MAX ends are
+#: kept.
 _ENDS_EVERY_SECONDS = 5.0
 _ENDS_MAX = 64
 _GROUPS_MAX = 10_000
-#: A broker that has said less at every look for longer has begun anew.
+#: A broker that reports lower ends for longer than this was built again.
 _LESS_SECONDS_MAX = 600.0
 
 
 class Absence(NamedTuple):
-    """What looks of a process have found, each since a producer was last there."""
+    """The looks of a process without a producer, since the last look that found one."""
 
     seconds: float
-    #: How many seconds ago a look was, and where the half queue ended after it; oldest first.
+    #: (seconds since the look, end of the half queue after the look), the oldest first.
     half_queue_ends: tuple[tuple[float, int], ...]
 
 
 class AbsentProducers:
-    """Thread-safe. It knows the groups that were looked at last, _GROUPS_MAX of them."""
+    """The absences of the _GROUPS_MAX groups that were looked at last. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: Broker and group -> since when, the last look, and ends by half topic, since each counts for itself; by the
-        #: monotonic clock.
+        #: (broker, group) -> (monotonic seconds of the first look, and of the last one, half topic -> ends).
         self._absences: dict[tuple[str, str], tuple[float, float, dict[str, deque[tuple[float, int]]]]] = {}
-        #: Broker and half topic -> the highest end that it said, or that a half of it showed.
+        #: (broker, half topic) -> the highest end that the broker reported, or a half showed.
         self._ends: dict[tuple[str, str], int] = {}
-        #: Broker and half topic -> since when, and when last, it said less than that.
+        #: (broker, half topic) -> when the broker first and last reported a lower end.
         self._less: dict[tuple[str, str], tuple[float, float]] = {}
-        #: The same -> the highest end before it was forgotten.
+        #: (broker, half topic) -> the highest end that was forgotten.
         self._former: dict[tuple[str, str], int] = {}
         self._lock = threading.Lock()
 
     def found(self, broker: str, group: str) -> None:
-        """Notes that a producer was there, or that the broker did not say."""
+        """Ends the absence, because a producer is connected, or the broker did not answer."""
         with self._lock:
             self._absences.pop((broker, group), None)
 
@@ -63,10 +64,12 @@ class AbsentProducers:
         known_offset: int,
         unlooked_seconds_max: float,
     ) -> Absence:
-        """Notes that no producer was there. Asks for the end after the look, and raises what that raises.
+        """Notes a look without a producer. Asks for the end after the look, and raises the errors of
+        `end_of_half_queue`.
 
-        `known_offset`: of a half that is in the queue. `unlooked_seconds_max`: after a longer time without a look one
-        may have come, answered and left."""
+        `known_offset`: the offset of a half in the queue. `unlooked_seconds_max`: after a longer time without a look,
+        the absence begins again, because a producer may have come and left.
+        """
         now = self._clock.monotonic_seconds()
         with self._lock:
             since, looked, of_topics = self._absences.pop((broker, group), (now, now, {}))
@@ -82,7 +85,7 @@ class AbsentProducers:
         end = end_of_half_queue() if is_due else None
         with self._lock:
             if self._absences.get((broker, group), (0.0, 0.0, None))[2] is not of_topics:
-                return Absence(0.0, ())  # another thread has seen a producer meanwhile, or that all is to be forgotten
+                return Absence(0.0, ())  # another thread has found a producer or forgotten the broker meanwhile
             known_before = self._ends.get((broker, half_topic), 0)
             known = max(known_before, known_offset + 1, end or 0)
             self._ends[broker, half_topic] = known
@@ -99,7 +102,7 @@ class AbsentProducers:
             return Absence(now - since, tuple((now - at, offset) for at, offset in ends))
 
     def _has_begun_anew(self, broker: str, half_topic: str, now: float, unlooked_seconds_max: float) -> bool:
-        """Notes that the broker said less than is known."""
+        """Notes a lower end than the known one. Returns True if the broker has reported lower ends for too long."""
         since, last = self._less.get((broker, half_topic), (now, now))
         if now - last > unlooked_seconds_max:
             since = now
@@ -107,13 +110,13 @@ class AbsentProducers:
         return now - since > _LESS_SECONDS_MAX
 
     def _is_there_again(self, broker: str, half_topic: str, known: int, end: int) -> bool:
-        """Whether the queue is the former one: it may have lost some of its tail. One that grew there looks the same
-        once, which costs time."""
+        """Returns True if the queue is the former one, perhaps without some of its tail. A new queue that grows to this
+        length looks the same once. This mistake only costs time."""
         former = self._former.get((broker, half_topic))
         return former is not None and (end >= former or (known > 0 and former - end <= end - known))
 
     def _forget(self, broker: str) -> None:
-        """The next look is the first one."""
+        """Forgets the broker, so that the next look counts as the first one."""
         for of, known in self._ends.items():
             if of[0] == broker:
                 self._former[of] = max(known, self._former.get(of, 0))

@@ -1,4 +1,4 @@
-"""The answers of single brokers to a look-up, and the merged answer: FOUND, ABSENT or UNKNOWN."""
+"""The answers of single brokers to a look-up, and their merged answer: FOUND, ABSENT or UNKNOWN."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reconciler.evidence.stored_message import stored_message
 from reconciler.policy.evidence import Lookup, Presence, StoredMessage, WitnessAnswer, as_foreign
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: The number of hits asked for; brokers return at most 64 (maxMsgsNumBatch).
+#: The number of hits that a look-up asks for. Brokers return at most 64 (maxMsgsNumBatch).
 MAXIMUM_HITS = 32
 
 Accepts: TypeAlias = Callable[[MessageRecord], bool]
@@ -27,13 +27,13 @@ class BrokerAnswer:
     presence: Presence
     detail: Fact | str
     records: tuple[StoredMessage, ...] = ()
-    #: True: the broker has an unreadable record of this key.
+    #: True if the broker has an unreadable record of this key.
     is_damaged: bool = False
-    #: True: FOUND, but the broker may have more records of this key.
+    #: True if the broker may have more records of this key.
     is_partial: bool = False
 
     def and_elsewhere(self, other: BrokerAnswer) -> BrokerAnswer:
-        """Merges the same broker's answers for two topics: found if either has a record; absent only if neither has."""
+        """Merges one broker's answers for two topics: FOUND if one is FOUND, ABSENT only if both are ABSENT."""
         presence = next(
             p for p in (Presence.FOUND, Presence.UNKNOWN, Presence.ABSENT) if p in (self.presence, other.presence)
         )
@@ -47,7 +47,8 @@ class BrokerAnswer:
         return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     def doubted(self, doubt: str) -> BrokerAnswer:
-        """Returns UNKNOWN instead of ABSENT if another broker may have answered; "" means no doubt."""
+        """Returns UNKNOWN instead of ABSENT, and marks other answers as partial, if another broker may have answered.
+        `doubt`: the reason. "" means no doubt."""
         if doubt and self.presence is Presence.ABSENT:
             return replace(self, presence=Presence.UNKNOWN, detail=doubt)
         return replace(self, is_partial=True) if doubt else self
@@ -56,12 +57,13 @@ class BrokerAnswer:
 def answer_of_hits(
     broker_name: str, hits: list[MessageRecord], accepts: Accepts, maximum: int = MAXIMUM_HITS
 ) -> BrokerAnswer:
-    """Returns the accepted hits; no hit is ABSENT, unless `maximum` hits of other keys may hide one."""
-    # A key in both KEYS and UNIQ_KEY is indexed twice: one record, two hits.
+    """Returns the accepted hits. Without an accepted hit, returns ABSENT, or UNKNOWN if `maximum` other hits may hide
+    one."""
+    # If a record has the key in KEYS and in UNIQ_KEY, the index returns the record twice.
     equal = {hit.physical_offset: hit for hit in hits if accepts(hit)}
     if equal:
         records, faults = _read(equal[offset] for offset in sorted(equal))
-        # A record that only lacks a package here is not damaged, because it may be read tomorrow.
+        # A record is not damaged if this process only lacks the package that reads it.
         is_damaged = bool(faults) and not any(isinstance(fault, MissingDependency) for fault in faults)
         if not records:
             return BrokerAnswer(broker_name, Presence.UNKNOWN, str(faults[0]), is_damaged=is_damaged)
@@ -86,7 +88,7 @@ def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], lis
 
 
 def merge_answers(of_brokers: list[BrokerAnswer]) -> Lookup[StoredMessage]:
-    """Returns FOUND if any broker has a record, ABSENT only if every broker says so, otherwise UNKNOWN."""
+    """Returns FOUND if any broker has a record, ABSENT only if every answer is ABSENT, otherwise UNKNOWN."""
     answers = tuple(
         WitnessAnswer(
             witness=one.broker_name,

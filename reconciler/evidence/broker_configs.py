@@ -1,4 +1,4 @@
-"""The configurations of brokers, each asked for now and then."""
+"""The configurations of brokers, remembered for a short time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REMEMBER_SECONDS = 5.0
 
 
 class BrokerConfigs:
-    """Remembers each broker's configuration for 5 s. Thread-safe; its only state is this memory, entry by entry."""
+    """Remembers each broker's configuration for 5 s. Thread-safe: each entry is replaced as a whole."""
 
     def __init__(self, admin: Admin, *, clock: Clock) -> None:
         self._admin = admin
@@ -19,7 +19,7 @@ class BrokerConfigs:
         self._known: dict[str, tuple[Mapping[str, str], float]] = {}
 
     def of(self, address: str) -> Mapping[str, str]:
-        """Returns the properties of the broker at the address. Raises what Admin.broker_config raises."""
+        """Returns the properties of the broker at the address. Raises the errors of Admin.broker_config."""
         now = self._clock.monotonic_seconds()
         known = self._known.get(address)
         if known is None or now - known[1] >= _REMEMBER_SECONDS:

@@ -1,7 +1,7 @@
-"""The witness of the policy for everything that brokers know (reconciler/policy/ports: BrokerEvidence).
+"""The evidence of brokers for the policy (reconciler/policy/ports: BrokerEvidence).
 
-"Not found" counts only where the broker's index has provably passed the moment in question; everything else that is
-not FOUND is UNKNOWN.
+A broker's "not found" is ABSENT only if the broker's index has provably passed the time in question. Otherwise it is
+UNKNOWN.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ from reconciler.rocketmq.wire.codes import (
 from reconciler.rocketmq.wire.properties import whole_number
 
 HANDED_OUT = Code("evidence.handed-out", position=Field.FACT)
-#: A group's producers and its filter are remembered for this long.
+#: The producers and the filter of a group are remembered for this time.
 _REMEMBER_SECONDS = 5.0
-#: Two looks at producers belong together up to this time, or three rounds of questions, between them.
+#: Two looks at producers belong to one absence if at most this time, or three check intervals, lies between them.
 _UNLOOKED_SECONDS = 600.0
-#: Wait where neither broker nor version is known: the longest of all defaults.
+#: The wait for a half whose broker's version is unknown: the longest default.
 _UNKNOWN_WAIT_SECONDS = 66.0
 
 
 class RemotingBrokerEvidence:
-    """ports.BrokerEvidence over the remoting client. Thread-safe; its only state is a short memory, entry by entry."""
+    """ports.BrokerEvidence over the remoting client. Thread-safe: each remembered entry is replaced as a whole."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class RemotingBrokerEvidence:
         reused: ReusedOffsets | None = None,
         pop_groups: PopGroups | None = None,
     ) -> None:
-        """`retired_brokers` never come back: what they held is gone, and their answer is not waited for. `reused`: what
-        is known of queues that gave offsets a second time; None: what this value sees. `pop_groups`: what brokers
-        show of groups, where others ask that, too."""
+        """`retired_brokers`: brokers that never come back. Their messages are gone, and no answer of theirs is awaited.
+        `reused`, `pop_groups`: the memory of reused offsets and of signs of popping, shared with other values. None: a
+        memory of this value's own."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -109,15 +109,17 @@ class RemotingBrokerEvidence:
         self._absent_producers = AbsentProducers(instance.clock)
 
     def brokers_seen(self, topic: str) -> frozenset[str] | None:
-        """Brokers of the topic's route, now and since the last expect(); None if no name server answers."""
+        """Returns the brokers that the topic's route has had since the last expect(). None if no name server
+        answers."""
         return self._routes.seen(topic)
 
     def expect(self, topic: str, brokers: Collection[str]) -> None:
-        """From now on these may hold messages of the topic, too."""
+        """Sets the brokers that may hold messages of the topic in addition to those of its route."""
         self._routes.expect(topic, brokers)
 
     def watermark(self, subscription: Subscription) -> Watermark:
-        """Low watermark of the group over all queues of topic and %RETRY%, minus the skew margin. REACHED: it pops."""
+        """Returns the low watermark of the group over all queues of the topic and its retry topics, at most now minus
+        the skew margin. The state is REACHED instead of KNOWN if the group pops."""
         signs = self._pop_groups.signs(subscription)
         found = self._watermarks.watermark(
             subscription.topic,
@@ -130,17 +132,17 @@ class RemotingBrokerEvidence:
         return replace(found, state=WatermarkState.REACHED, detail=HANDED_OUT(position=found.detail))
 
     def positions(self, subscription: Subscription) -> Sequence[QueuePosition] | None:
-        """Offsets of the group in every queue; None if a broker did not answer."""
+        """Returns the group's offsets in every queue. None if a broker did not answer."""
         signs = self._pop_groups.signs(subscription)
         return self._watermarks.positions(subscription.topic, subscription.group, pop_retry_topics=signs.retry_topics)
 
     def consume_mode(self, subscription: Subscription) -> ConsumeMode:
-        """Whether the group pulls or pops."""
+        """Returns whether the group pulls or pops."""
         return self._pop_groups.signs(subscription).consume_mode
 
     def is_deserted(self, subscription: Subscription) -> bool:
-        """True only if every master says that nobody is connected (code 206, CONSUMER_NOT_ONLINE), and none that the
-        group pops. A master that is away, or refuses the question, is no "nobody"."""
+        """Returns True only if every master answers that no member is connected (code 206, CONSUMER_NOT_ONLINE), and no
+        broker shows that the group pops. Returns False if a master is away or refuses."""
         if self.consume_mode(subscription) is ConsumeMode.POP:
             return False
         try:
@@ -151,7 +153,7 @@ class RemotingBrokerEvidence:
         return bool(addresses) and None not in addresses and not any(members)
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
-        """How the group filters the topic; SQL92 if one member says so."""
+        """Returns how the group filters the topic. SQL92 if one broker knows an SQL92 filter."""
         now = self._clock.monotonic_seconds()
         known = self._filters.get(subscription)
         if known is None or now - known[1] >= _REMEMBER_SECONDS:
@@ -174,28 +176,31 @@ class RemotingBrokerEvidence:
         return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
 
     def horizon(self, topic: str) -> Horizon:
-        """Sends a probe to every master of the topic's route and waits until its index has it."""
+        """Sends a probe to every master of the topic's route, and waits until the master's index has the probe."""
         return self._probes.horizon(topic)
 
     def committed_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Committed (or republished) copies under the real topic. ABSENT only if the horizon covers not_before_ms."""
+        """Returns committed or republished copies under the real topic. ABSENT only if the horizon covers
+        not_before_ms."""
         return _proving(self._lookups.committed_copies(topic, unique_key), horizon, not_before_ms)
 
     def messages_of_key(
         self, topic: str, key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Messages that consumers get and whose KEYS have the word. ABSENT only if the horizon covers not_before_ms."""
+        """Returns messages that consumers get and whose KEYS contain `key`. ABSENT only if the horizon covers
+        not_before_ms."""
         return _proving(self._lookups.messages_of_key(topic, key), horizon, not_before_ms)
 
     def half_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int, outbox: OutboxRow | None
     ) -> Asked[Lookup[StoredMessage]]:
-        """All half copies, oldest first. Up to 4.2 the outbox row's offset shows a half that no key finds.
+        """Returns all half copies, the oldest first. On brokers up to 4.2, the offset in the outbox row may show a half
+        that no key finds.
 
-        A half on a broker that is in no route any more is UNKNOWN, if the outbox names that broker and
-        `rocketmq.retired_brokers` does not.
+        If the outbox names a broker that has left every route, this broker's answer is UNKNOWN. A broker of
+        `rocketmq.retired_brokers` is left out.
         """
         by_key = _proving(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
         if outbox is None or outbox.half_broker is None:
@@ -210,7 +215,7 @@ class RemotingBrokerEvidence:
         broker_name: str,
         outbox: OutboxRow,
     ) -> Lookup[StoredMessage]:
-        """With the half where the outbox says that it is."""
+        """Adds the half at the place that the outbox row names."""
         found, offset = by_key(), outbox.half_commit_log_offset
         if any((half.broker, half.commit_log_offset) == (broker_name, offset) for half in found.records):
             return found
@@ -235,13 +240,14 @@ class RemotingBrokerEvidence:
     def parked_copies(
         self, topic: str, unique_key: str, *, horizon: Horizon, not_before_ms: int
     ) -> Asked[Lookup[StoredMessage]]:
-        """Copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
+        """Returns the copies in TRANS_CHECK_MAX_TIME_TOPIC (4.5.2 and newer)."""
         return _proving(self._lookups.parked_copies(topic, unique_key), horizon, not_before_ms)
 
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
-        """Copies in the group's own topics: "retry" (those that still wait for their delay too), "dead-letter"."""
+        """Returns the copies in the group's own topics by the names "retry" and "dead-letter". "retry" includes copies
+        that still wait for their delay."""
         topic, retry = subscription.topic, retry_topic(subscription.group)
         waiting = [
             self._lookups.copies_under(topic, delay_topic, unique_key, meant_for=retry)
@@ -256,7 +262,8 @@ class RemotingBrokerEvidence:
         of_pop = pop_retry_topics(topic, subscription.group)
 
         def named(lookup: Lookup[StoredMessage]) -> Lookup[StoredMessage]:
-            """What POP revives keeps no name of its topic, and a dead letter of it has that of the retry topic."""
+            """Restores the business topic. Copies that POP revived, and their dead letters, name only POP's retry
+            topic."""
             return lookup.map(lambda copy: replace(copy, real_topic=topic) if copy.real_topic in of_pop else copy)
 
         def hear() -> Mapping[str, Lookup[StoredMessage]]:
@@ -269,7 +276,8 @@ class RemotingBrokerEvidence:
         return hear
 
     def _not_indexing(self, topic: str) -> Fact | str | None:
-        """3.2.6 indexes no record with the bits of a committed transaction, so no retry of one either."""
+        """Returns why retries may be missing from an index. None if all brokers index them. 3.2.6 indexes no record
+        with the bits of a committed transaction, and a retry keeps these bits."""
         try:
             masters = self._routes.masters(topic)
             blind = sorted(name for name, at in masters.items() if not self._families.facts(at).indexes_committed)
@@ -278,9 +286,10 @@ class RemotingBrokerEvidence:
         return NOT_INDEXING(brokers=tuple(blind)) if blind else None
 
     def check_back_wait_seconds(self, half: StoredMessage) -> float:
-        """How long to leave a half to the broker's own check-back; 0 up to 4.2 or if no producer could answer it.
+        """Returns how long to leave a half to its broker's check-back. 0 on brokers up to 4.2, or if no producer could
+        answer.
 
-        Not answered: as if a producer were there, with the version's defaults.
+        If the broker does not answer, assumes a producer and the version's default intervals.
         """
         address = self._address(half)
         facts = self._facts(half.real_topic, half.broker)
@@ -296,8 +305,8 @@ class RemotingBrokerEvidence:
         return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
 
     def producers_of(self, half: StoredMessage) -> ProducerLook:
-        """GET_PRODUCER_CONNECTION_LIST of the half's broker, each time: it asks those that are connected to itself. Up
-        to 4.2 none is asked."""
+        """Reads the producers that are connected to the half's broker (GET_PRODUCER_CONNECTION_LIST), at each call. A
+        broker asks only these producers about the half. Brokers up to 4.2 ask none."""
         facts, address = self._facts(half.real_topic, half.broker), self._address(half)
         if facts is None or address is None:
             return ProducerLook(is_connected=None)
@@ -333,9 +342,11 @@ class RemotingBrokerEvidence:
         )
 
     def rollback_evident_after_seconds(self, half: StoredMessage) -> float | None:
-        """Age at which an open half would have a put-back copy; None if the half's broker cannot tell.
+        """Returns the age in seconds at which the broker would have put an open half back. None if this is unknown or
+        never happens.
 
-        Halves in RocksDB (5.4) are never put back: their checks are counted there (TransactionalMessageRocksDBService).
+        Halves in RocksDB (5.4) are never put back, because RocksDB counts their checks
+        (TransactionalMessageRocksDBService).
         """
         if half.topic == ROCKSDB_HALF_TOPIC:
             return None
@@ -347,11 +358,13 @@ class RemotingBrokerEvidence:
         return unasked_seconds(half.properties, timeout_seconds) + 2 * interval_seconds
 
     def is_past_check(self, half: StoredMessage) -> bool | None:
-        """Whether its broker's check service has come past the half (TransactionalMessageServiceImpl.check).
+        """Returns True if the broker's check service has passed the half (TransactionalMessageServiceImpl.check). None
+        if unknown.
 
-        A round begins at the saved offset, passes what was ended, and copies what is open to the queue's end: so what
-        lies before that offset was ended or has a younger copy. No offset: no round has moved it (5.x). A broker that
-        lost the queue's tail keeps the offset: halves that get a lost one's place behind it are never asked about.
+        A round of this service begins at the saved offset, passes ended halves, and copies open ones to the queue's
+        end. So a half before the saved offset was ended, or has a younger copy. Without a saved offset, no round has
+        moved it yet (5.x). A broker that lost the queue's tail keeps the saved offset, and never asks about new halves
+        before this offset.
         """
         address = self._address(half)
         if address is None or half.topic != HALF_TOPIC:
@@ -364,7 +377,8 @@ class RemotingBrokerEvidence:
         return progress is not None and half.queue_offset < progress and self._is_proved(half, address, queue, progress)
 
     def _is_proved(self, half: StoredMessage, address: str, queue: MessageQueue, progress: int) -> bool:
-        """False: the half has the offset of one that was lost with the queue's tail. The service goes on behind it."""
+        """Returns False if the half may have the offset of a half that was lost with the queue's tail. The service
+        never reads such a half."""
         try:
             end = end_of_queue(self._client, address, queue, offset=progress)
         except ReconcilerError:
@@ -380,11 +394,12 @@ class RemotingBrokerEvidence:
         return half.queue_offset >= proved.queue_offset and half.commit_log_offset > proved.behind_log_offset
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
-        """How long the half's broker goes on asking about it; None if it does not tell its configuration.
+        """Returns how long the half's broker asks about the half. None if the broker does not show its configuration.
 
-        TransactionalMessageServiceImpl: needDiscard by transactionCheckMax, needSkip by fileReservedTime of the born
-        time. A question more for a round that is under way, and one for a broker whose rounds begin late. Halves in
-        RocksDB (5.4) are counted there: none of the questions is known to have been asked.
+        TransactionalMessageServiceImpl gives a half up after transactionCheckMax questions (needDiscard), and
+        fileReservedTime after its born time (needSkip). Two questions are added: one for a round that is under way, and
+        one for a broker whose rounds begin late. RocksDB (5.4) counts the questions itself, so for its halves all
+        questions count as still to be asked.
         """
         facts = self._facts(half.real_topic, half.broker)
         if facts is not None and not facts.has_check_back:
@@ -423,7 +438,7 @@ class RemotingBrokerEvidence:
             return None
 
     def _has_no_producer(self, address: str, group: str) -> bool:
-        """True only if the broker says so: no producer could answer its check-back."""
+        """Returns True only if the broker answers that no producer of the group is connected."""
         now = self._clock.monotonic_seconds()
         known = self._producers.get((address, group))
         if known is None or now - known[1] >= _REMEMBER_SECONDS:
@@ -435,7 +450,8 @@ class RemotingBrokerEvidence:
         return known[0]
 
     def _intervals(self, address: str | None) -> tuple[float, float] | None:
-        """Seconds of transactionTimeOut and transactionCheckInterval; None if the broker did not tell."""
+        """Returns the seconds of transactionTimeOut and transactionCheckInterval. None if the broker did not show
+        them."""
         if address is None:
             return None
         try:
@@ -446,14 +462,15 @@ class RemotingBrokerEvidence:
 
 
 def unasked_seconds(properties: Mapping[str, str], timeout_seconds: float) -> float:
-    """How long a half with these properties is left alone before its first question; brokers, too, take what is no long
-    number for none."""
+    """Returns the seconds from a half's storing to its broker's first question. Like a broker, ignores an immunity time
+    that is no whole number."""
     immunity = whole_number(properties.get("CHECK_IMMUNITY_TIME_IN_SECONDS", ""))
     return timeout_seconds if immunity is None else max(timeout_seconds, float(immunity))
 
 
 def _proved(lookup: Lookup[StoredMessage], horizon: Horizon, not_before_ms: int) -> Lookup[StoredMessage]:
-    """Where a broker's index did not provably pass the time, "absent" is "unknown", and "found" may be a part."""
+    """Weakens the answer of each broker whose index did not provably pass the time: ABSENT becomes UNKNOWN, and FOUND
+    becomes partial."""
     answers = tuple(
         answer if horizon.covers([answer.witness], not_before_ms) else _unproved(answer, horizon, not_before_ms)
         for answer in lookup.answers
@@ -474,7 +491,7 @@ def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> Wi
 
 
 def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> Fact:
-    """Why that broker's "absent" proves nothing."""
+    """Returns why the broker's ABSENT proves nothing."""
     at_ms = horizon.at_ms.get(answer.witness)
     if at_ms is None:
         return INDEX_WITHOUT_PROBE(detail=answer.fact)
@@ -482,7 +499,7 @@ def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> Fa
 
 
 def filter_kind_of(found: GroupFilter | None) -> FilterKind:
-    """The kind of a group's filter; None: the broker does not know it."""
+    """Returns the kind of a group's filter. `found`: None if the broker knows no filter."""
     if found is None:
         return FilterKind.NONE
     return FilterKind.SQL92 if found.is_sql92 else FilterKind.TAG
@@ -496,7 +513,7 @@ def _merge(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
 
 
 def _unless(lookup: Lookup[StoredMessage], blind: Fact | str | None) -> Lookup[StoredMessage]:
-    """ABSENT means nothing where such copies are not indexed, and there may be more than what is found."""
+    """Adds an UNKNOWN answer if brokers do not index such copies. `blind`: the reason, or None if they do."""
     return lookup if blind is None or lookup.is_unknown else _merge([lookup, Lookup.unknown("index", blind)])
 
 

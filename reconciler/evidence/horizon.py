@@ -1,10 +1,11 @@
-"""The *horizon*: the proof that a broker's index has reached a certain time. Without it "not found" proves nothing.
+"""The *horizon*: the proof that a broker's index has reached a certain time. Without a horizon, "not found" proves
+nothing.
 
-A "not found" does not say how far the index has come (DefaultMessageStore.queryMessage). So a probe with a new key is
-sent to every broker and looked up until it is found: the index follows the log in order, so everything stored before
-the probe is indexed, too.
+The answer "not found" does not show how far the index has come (DefaultMessageStore.queryMessage). So a probe with a
+new key is sent to every broker, and looked up until the index has it. The index follows the log in order. So every
+message that was stored before the probe is indexed, too.
 
-Only the probe, read by its offset, shows a broker's time, because this host's clock may differ.
+The broker's time is read from the stored probe, because this host's clock may differ.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ PROBE_NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
-#: The name under which an answer says that the topic's route has no broker.
+#: The name of the answer if the topic's route cannot be read.
 ROUTE = "route"
-#: An index entry's time is its file's beginning plus whole seconds: up to 999 ms too early.
+#: An index entry stores whole seconds after its file's beginning, so its time is up to 999 ms too early.
 _INDEX_STEP_MS = 1_000
 _LOOKS = Backoff(first_seconds=0.002, longest_seconds=0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeAnswer:
-    """How far one broker's index has come, and what its clock says."""
+    """The progress of one broker's index, and a reading of the broker's clock."""
 
-    #: Store time of the probe that was found; None: unknown.
+    #: The store time of the probe. None if the index did not show the probe.
     at_ms: int | None
-    #: Why the probe proves nothing; None: it was found.
+    #: Why the probe proves nothing. None if the index showed the probe.
     why: Fact | None = None
     #: The probe's store time, which lies between the sending and the answer. None: the broker did not show the probe.
     clock: ClockReading | None = None
@@ -63,7 +64,7 @@ class _SentProbe:
     commit_log_offset: int
     asked_seconds: float
     answered_seconds: float
-    #: None: not read yet.
+    #: None until the record was read.
     stored_ms: int | None = None
 
     def answer(self, at_ms: int | None, why: Fact | None = None) -> ProbeAnswer:
@@ -76,8 +77,8 @@ class _SentProbe:
 
 
 class Probes:
-    """Sends and looks up probes. Thread-safe, without state. `sender` sends for the group PROBE_GROUP; the probe topic
-    must exist."""
+    """Sends probes and looks them up. Thread-safe, without state. `sender` sends for the group PROBE_GROUP. The probe
+    topic must exist."""
 
     def __init__(
         self,
@@ -95,13 +96,13 @@ class Probes:
         self._topic = probe_topic
 
     def horizon(self, topic: str, *, within_seconds: float = 3.0) -> Horizon:
-        """Returns the horizon of every broker that may hold messages of the topic; brokers that prove nothing are left
-        out."""
+        """Returns the horizon of every broker that may hold messages of the topic. Leaves out brokers that prove
+        nothing."""
         answers = self.probe(topic, within_seconds=within_seconds)
         return Horizon(at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None})
 
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
-        """Returns the horizon of each broker, or why it proves nothing. Never raises because a broker fails."""
+        """Returns the answer of each broker to a probe. A broker's failure raises nothing."""
         answers: dict[str, ProbeAnswer] = {}
         sent: list[_SentProbe] = []
         try:
@@ -123,7 +124,7 @@ class Probes:
     def _send(self, broker_name: str, address: str) -> _SentProbe:
         key = self._unique_keys.next_key()
         queue = MessageQueue(topic=self._topic, broker_name=broker_name, queue_id=0)
-        # It is found in the same way as the messages in question: by its unique key alone.
+        # The probe is looked up like the messages in question: by its unique key alone.
         probe = Message(topic=self._topic, body=b"index probe", unique_key=key)
         asked_seconds = self._client.clock.monotonic_seconds()
         stored = self._sender.send_to(address, queue, probe)
@@ -167,7 +168,8 @@ class Probes:
                 probe.address,
                 self._topic,
                 probe.unique_key,
-                # Older files of the index are not searched. If the probe's time is unknown, all are searched.
+                # The broker does not search index files that are older than the probe. If the probe's time is unknown,
+                # it searches all files.
                 begin_ms=max(0, (probe.stored_ms or 0) - _INDEX_STEP_MS),
                 broker_name=probe.broker_name,
                 by_unique_key=True,
@@ -181,7 +183,7 @@ class Probes:
         return probe.answer(found_ms)
 
     def _stored_ms(self, probe: _SentProbe) -> int | None:
-        """Reads the probe by its offset. None: the broker does not show it there, or not yet
+        """Reads the probe by its offset. None if the broker does not show the record, or not yet
         (transientStorePoolEnable)."""
         try:
             records = records_at(self._client, probe.address, probe.commit_log_offset, broker_name=probe.broker_name)

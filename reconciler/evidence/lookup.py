@@ -1,8 +1,8 @@
-"""Looks messages up by key. The answer is FOUND, ABSENT or UNKNOWN for each broker, never an exception for "not found".
+"""Looks up messages by key. Each broker's answer is FOUND, ABSENT or UNKNOWN. "Not found" raises nothing.
 
-QUERY_MESSAGE compares a 31-bit hash of topic and key, returns a limited number of hits, and answers "not found" also if
-its index failed or is behind. So every hit is compared again here. ABSENT means only "this broker's index has nothing
-now": a caller that acts on it needs an index horizon (horizon.py).
+QUERY_MESSAGE compares only a 31-bit hash of topic and key, so this module compares every hit again. The number of hits
+is limited. A broker answers "not found" also if its index failed or is behind. So ABSENT means only that the index has
+no such message now. A caller that acts on ABSENT needs a horizon (horizon.py).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HA
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: So many messages of the largest size (4 MiB) surely fit into one frame.
+#: This number of messages of the largest size (4 MiB) fits into one frame.
 FEW_HITS = 3
 #: Java's Long.MAX_VALUE.
 END_OF_TIME_MS = 2**63 - 1
 
-#: The remark of VIEW_MESSAGE_BY_ID if the log has nothing there (QueryMessageProcessor.viewMessageById).
+#: The remark of VIEW_MESSAGE_BY_ID if the log has no message at the offset (QueryMessageProcessor.viewMessageById).
 _NOTHING_THERE = "can not find message by the offset"
 
 
@@ -48,9 +48,9 @@ def query_messages(
     broker_name: str = "",
     by_unique_key: bool = False,
 ) -> list[MessageRecord]:
-    """Returns the hits of QUERY_MESSAGE at one broker, hash collisions included; empty for "not found" (22).
+    """Returns the hits of QUERY_MESSAGE at one broker, hash collisions included. Empty for "not found" (code 22).
 
-    `by_unique_key`: the key is a UNIQ_KEY; otherwise it is a word of KEYS, which 5.4's RocksDB index keeps separately.
+    `by_unique_key`: True for a UNIQ_KEY, False for a word of KEYS. 5.4's RocksDB index keeps both separately.
 
     Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
@@ -59,15 +59,15 @@ def query_messages(
 
 
 def query_newest(client: RemotingClient, address: str, topic: str, unique_key: str) -> list[MessageRecord]:
-    """Returns what query_messages() returns of a UNIQ_KEY; the newest FEW_HITS where more do not fit into a frame."""
+    """Returns the hits of a UNIQ_KEY. Returns the newest FEW_HITS if the hits do not fit into one frame."""
     return query_fitting(client, address, topic, unique_key, by_unique_key=True)[0]
 
 
 def query_fitting(
     client: RemotingClient, address: str, topic: str, key: str, *, by_unique_key: bool, broker_name: str = ""
 ) -> tuple[list[MessageRecord], bool]:
-    """Returns what query_messages() returns, and True; where that does not fit into a frame, which ends the connection,
-    the newest FEW_HITS and False."""
+    """Returns the hits, and True if these are all hits. If the hits do not fit into one frame, the connection ends, and
+    the newest FEW_HITS are returned."""
     ask = partial(
         query_messages, client, address, topic, key, by_unique_key=by_unique_key, broker_name=broker_name
     )  # fmt: skip
@@ -83,17 +83,17 @@ def query_fitting(
 def records_at(
     client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
 ) -> list[MessageRecord]:
-    """Returns the record at an offset of one broker's log, of any topic; empty if nothing can be read there.
+    """Returns the record at an offset of one broker's log, whatever its topic. Empty if the log has no message there.
 
-    VIEW_MESSAGE_BY_ID has no topic, so access control demands no right for it. Raises what query_messages() raises.
+    VIEW_MESSAGE_BY_ID names no topic, so it needs no right. Raises the errors of query_messages().
     """
     return _record(client.request(address, _record_query(commit_log_offset)), broker_name)
 
 
 class Lookups:
-    """Asks every broker that may hold messages of a topic, all at the same time. Thread-safe, without state.
+    """Asks all brokers that may hold messages of a topic at the same time. Thread-safe, without state.
 
-    Each method sends its question before it returns; calling what it returns awaits the answer.
+    Each method sends its requests and returns a function. A call of this function awaits the answers.
     """
 
     def __init__(self, client: RemotingClient, routes: Routes, families: Families) -> None:
@@ -102,16 +102,16 @@ class Lookups:
         self._families = families
 
     def find(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
-        """Returns every record under exactly this topic whose UNIQ_KEY is the key or whose KEYS contain it.
+        """Returns every record under exactly this topic whose UNIQ_KEY is the key, or whose KEYS contain the key.
 
-        If a broker has only 5.4's RocksDB index, it is asked for UNIQ_KEY only.
+        A broker with only 5.4's RocksDB index searches UNIQ_KEY only.
         """
         return self._find(topic, topic, key, lambda record: _carries(record, key))
 
     def committed_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """Returns copies that consumers get: committed ones, or ordinary messages.
+        """Returns the copies that consumers get: committed copies and ordinary messages.
 
-        3.2.6 does not index committed copies: there, the queue of every prepared record that the key finds is scanned.
+        3.2.6 does not index committed copies. There, the key finds prepared records, and their queues are scanned.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -123,7 +123,8 @@ class Lookups:
         return self._find(topic, topic, unique_key, accepts, scans=True)
 
     def messages_of_key(self, topic: str, key: str) -> Asked[Lookup[StoredMessage]]:
-        """Returns delivered messages whose KEYS contain the word. 3.2.6 does not index committed ones."""
+        """Returns the messages that consumers get and whose KEYS contain `key`. 3.2.6 does not index committed
+        messages."""
 
         def accepts(record: MessageRecord) -> bool:
             kinds = (TransactionType.NONE, TransactionType.COMMIT)
@@ -134,8 +135,9 @@ class Lookups:
     def view_message(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """Returns all half copies of the message, the oldest first, for every broker family.
 
-        Up to 4.2 they are prepared records of the topic itself, which do not change when they are ended. From 5.4 on
-        they may be in one of two topics, which depends on the broker's settings when the half came.
+        On brokers up to 4.2, half copies are prepared records of the topic itself, and do not change when the
+        transaction ends. On brokers from 5.4 on, half copies may be in one of two topics. The broker's settings at the
+        time of the half decide which.
         """
         places = self._places(topic)
         if isinstance(places, Lookup):
@@ -171,7 +173,7 @@ class Lookups:
         return hear
 
     def parked_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """Returns copies of a half that its broker gave up (4.5.2 and newer; older brokers answer ABSENT)."""
+        """Returns the copies of halves that a broker gave up. Only brokers from 4.5.2 on have such copies."""
         return self._find(
             topic,
             DISCARD_TOPIC,
@@ -182,9 +184,9 @@ class Lookups:
     def copies_under(
         self, topic: str, stored_topic: str, unique_key: str, *, meant_for: str | None = None
     ) -> Asked[Lookup[StoredMessage]]:
-        """Returns copies in another topic (retry, dead letters) at the brokers of `topic`.
+        """Returns the copies under `stored_topic` (retry, dead letters) at the brokers of `topic`.
 
-        `meant_for` is the property REAL_TOPIC that a delayed copy must have.
+        `meant_for`: the REAL_TOPIC that a delayed copy must have.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -196,7 +198,8 @@ class Lookups:
     def at_offset(
         self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
     ) -> Asked[Lookup[StoredMessage]]:
-        """Returns the record at an offset of a broker, if it is this message. Code 1 (nothing there) is ABSENT."""
+        """Returns the record at an offset of a broker if the record is this message. ABSENT if the log has no message
+        there (code 1)."""
         places = self._places(topic)
         if isinstance(places, Lookup):
             return known(places)
@@ -261,7 +264,7 @@ class Lookups:
         scans: bool = False,
         by_unique_key: bool = True,
     ) -> Asked[list[BrokerAnswer]]:
-        """`scans`: queues are read for committed copies that an index lacks."""
+        """`scans`: True to scan queues for committed copies that the index lacks."""
         if not places:
             return known([])
         query = _query(topic, key, MAXIMUM_HITS, by_unique_key=by_unique_key)
@@ -271,7 +274,7 @@ class Lookups:
         ]
 
     def _submit(self, place: Whereabouts, command: Command) -> Future[Command] | str:
-        """Returns the future answer, or why there will be none."""
+        """Returns the future answer, or why the request was not sent."""
         if place.master is None:
             return place.detail
         try:
@@ -302,8 +305,7 @@ class Lookups:
         return heard if unindexed is None else unindexed.and_elsewhere(heard)
 
     def _unindexed(self, place: Whereabouts, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer | None:
-        """Returns committed copies of 3.2.6 that no key finds, beside ordinary ones that it finds; None: the index has
-        all."""
+        """Returns the committed copies that the index of 3.2.6 lacks. None if the broker's index has all copies."""
         if place.master is None:
             return None
         try:
@@ -316,10 +318,10 @@ class Lookups:
     def _hits_of(
         self, place: Whereabouts, answer: Future[Command] | str, query: Command
     ) -> tuple[list[MessageRecord], int]:
-        """Returns the hits, and their greatest possible number.
+        """Returns the hits, and the number of hits that was asked for.
 
-        Many copies of a large message do not fit into a frame, which ends the connection: then the newest ones are
-        enough. Other requests on that connection fail, too, so they are repeated one by one.
+        Many copies of a large message do not fit into one frame, and such an answer ends the connection. The newest
+        copies are then enough. Other requests on the connection fail, too, so each of them is sent again by itself.
         """
         name, topic = place.broker_name, query.fields["topic"]
         try:
@@ -350,7 +352,7 @@ class Lookups:
         return self._client.wait(answer, self._client.request_timeout_seconds, f"look-up at {place.broker_name}")
 
     def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer:
-        """For 3.2.6: finds the committed copy, which only the queue of the prepared record shows."""
+        """Finds the committed copies of 3.2.6 in the queues of the prepared records."""
         prepared = {
             hit.physical_offset: hit
             for hit in hits
@@ -367,8 +369,8 @@ class Lookups:
 
 
 def _query(topic: str, key: str, maximum: int, begin_ms: int = 0, *, by_unique_key: bool) -> Command:
-    # 5.4's RocksDB index has an entry for each kind of key, and by default searches words of KEYS
-    # (QueryMessageRequestHeader.indexType). Index files have one kind, and brokers without that index ignore the field.
+    # 5.4's RocksDB index has one kind of entries for UNIQ_KEY and one for words of KEYS, which it searches by default
+    # (QueryMessageRequestHeader.indexType). Index files have one kind, and brokers without RocksDB ignore the field.
     fields = {"indexType": "U"} if by_unique_key else {}
     fields |= {
         "topic": topic,
@@ -397,7 +399,7 @@ def _record(answer: Command, broker_name: str) -> list[MessageRecord]:
 
 
 def _is_silence(error: ConnectionLost) -> bool:
-    """Returns True if the broker did not answer in time: it would not answer the next request either."""
+    """Returns True if the broker did not answer in time. It would not answer the next request in time, either."""
     return isinstance(error, PeerSilent) or isinstance(error.__cause__, PeerSilent)
 
 

@@ -1,4 +1,4 @@
-"""Reads the outboxes of producers as evidence of commits: SELECT only, on engines that cannot write."""
+"""Reads the outboxes of producers as evidence of commits, by SELECT, on engines that cannot write."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class _OutboxAnswer:
     """The answer of one database."""
 
     rows: Mapping[str, OutboxRow | Damage] = field(default_factory=dict)
-    #: None: the database did not answer.
+    #: None if the database did not answer.
     role: DatabaseRole | None = None
-    #: Its URL in the form that people may see.
+    #: The database's URL in the form that people may see.
     database: str = ""
     problem: Fact | str = ""
     is_by_set_up: bool = False
@@ -63,7 +63,8 @@ class SqlOutboxReader:
         skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
         silence_pauses: Backoff = PAUSES,
     ) -> None:
-        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        """Connects at the first look-up. Raises InvalidValue for a malformed URL, and MissingDependency for a missing
+        driver."""
         self._sources = tuple(sources)
         self._databases = {
             url: WitnessDatabase(
@@ -84,12 +85,12 @@ class SqlOutboxReader:
     def look_up(
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
-        """FOUND with the committed rows; or with tombstones, if every other outbox of the topic proved that it has no
-        row. ABSENT if every one proved it. Otherwise UNKNOWN.
+        """Returns FOUND with the committed rows of any outbox. Returns FOUND with tombstones if every other outbox of
+        the topic proved that it has no row. Returns ABSENT if every outbox proved this. Otherwise UNKNOWN.
 
-        A database proves it, to a login that sees every row, by a sign of life later than the key's time; a primary
-        without one proves it by its role. A tombstone needs no proof of its own database, because it excludes a commit
-        there, however old the replica is. A group without an outbox can never answer, so its topic's missing keys stay
+        An absence needs a login that sees every row. A sign of life later than the key's time proves the absence. A
+        primary without a sign of life proves it by its role. A tombstone needs no such proof: even on an old replica,
+        it excludes a commit in its database. A group without an outbox never answers, so missing keys of its topic stay
         UNKNOWN.
         """
         keys = list(not_before_ms)
@@ -124,7 +125,7 @@ class SqlOutboxReader:
     def _ask(self, url: Secret | None, topic: str, keys: Sequence[str], now_ms: int | None) -> _OutboxAnswer:
         if url is None:
             return _OutboxAnswer(problem=NO_OUTBOX(), is_by_set_up=True)
-        # By key alone, because a row with an unreadable topic is no absence.
+        # Not by topic, too, because a row with an unreadable topic is no absence.
         try:
             role, found = self._databases[url].probe(sa.select(outbox), outbox.c.unique_key, keys, now_ms=now_ms)
         except ReconcilerError as error:
@@ -151,7 +152,7 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
 
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
-    """Prefers a committed row in any database to tombstones; a tombstone, like an absence, needs answers of all
+    """Returns committed rows of any database. Without them, a tombstone or an absence needs answers of all
     databases."""
     committed = tuple(row for row in rows if row.commit is not None)
     if committed:

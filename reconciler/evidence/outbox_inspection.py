@@ -1,7 +1,7 @@
-"""What commands read in one outbox database besides the rows of known keys: its backlog, and the rows of a business id.
+"""Reads the backlog of one outbox database, and its rows of a business id, for commands.
 
 The reconciler knows a committed message only by its announcement. So `status` asks each outbox for rows that were never
-announced, and for rows that were announced but have no verdict in the ledger.
+announced, and for announced rows without an effect and without a verdict.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
 _ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
 _BUSINESS_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
 _BUSINESS = RowReader(OUTBOX, _BUSINESS_NAMES)
-#: Most pages of the oldest announced rows that are searched for one without effect and verdict.
+#: Most pages of the oldest announced rows that are searched for a row without effect and verdict.
 _ANNOUNCED_PAGES_MAX = 4
 
 
@@ -48,21 +48,21 @@ class BusinessRows:
 
     #: The rows that were read, the newest first.
     newest: Sequence[ReadRow]
-    #: How many rows were not read, counted up to ROWS_COUNTED_MAX.
+    #: The number of rows that were not read, counted up to ROWS_COUNTED_MAX.
     older: int
-    #: Why rows may exist that this database does not show; None: it shows all.
+    #: Why this database may not show all rows. None if it shows all rows.
     doubt: Fact | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherGroup:
-    """Unannounced rows of a producer group that was not asked for."""
+    """Unannounced rows of a producer group that is not configured."""
 
     producer_group: str
     topic: str
-    #: Their number among the oldest ROWS_COUNTED_MAX unannounced rows of any group.
+    #: The number of these rows among the oldest ROWS_COUNTED_MAX unannounced rows of all groups.
     count: int
-    #: The time of the oldest one.
+    #: The creation time of the oldest row.
     since_ms: int
     waited_seconds: float
 
@@ -78,9 +78,10 @@ class OutboxInspector:
         self._engine = engine
 
     def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxReading:
-        """Returns the oldest NEW row of a group's topic, and the last sweep, both from one statement of one server.
+        """Returns the oldest NEW row of a group's topic, and the time of the last sweep. One statement at one server
+        reads both.
 
-        If the sign of life cannot be read (the outbox is not upgraded, or the login may not), returns only the row.
+        If the sign of life cannot be read (outbox not upgraded, or no right), returns only the row.
         """
         swept = sa.select(outbox_identity.c.swept_at_ms).where(outbox_identity.c.id == SIGN_OF_LIFE_ID)
         try:
@@ -114,8 +115,8 @@ class OutboxInspector:
             return connection.execute(query).one()
 
     def of_others(self, producer_groups: Collection[str]) -> Sequence[OtherGroup]:
-        """Returns NEW rows of producer groups other than these: no sweep announces them. The longest wait comes first;
-        a row of the future has waited for as long as it lies ahead."""
+        """Counts the NEW rows of other producer groups than these. The longest wait comes first. A row dated in the
+        future counts as waiting for as long as it lies ahead."""
         oldest_rows = (
             sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
             .where(outbox.c.state == OutboxState.NEW.value)
@@ -154,9 +155,14 @@ class OutboxInspector:
         candidates: Candidates,
         until_ms: int,
     ) -> OrphanRow | None:
-        """Returns the oldest row that was announced up to then, by the outbox's clock, that the group takes, that
-        provably has no effect in the inbox, and that has no verdict in the ledger. None: the pages that were read have
-        no such row; rows without a valid unique key are left out of them."""
+        """Returns the oldest announced row that is missing from the inbox and from the ledger:
+        - It was announced up to `until_ms`, by the outbox's clock.
+        - The consumer group takes its tag.
+        - It provably has no effect in the inbox.
+        - It has no verdict in the ledger.
+
+        None if the pages that were read have no such row. Rows without a valid unique key are left out.
+        """
         at = outbox.c.announced_at_ms
         query = (
             sa.select(*(outbox.c[name] for name in _ANNOUNCED_NAMES))
@@ -191,13 +197,13 @@ class OutboxInspector:
             return [_ANNOUNCED.parse(row) for row in connection.execute(query)]
 
     def known(self, unique_keys: Sequence[str]) -> set[str]:
-        """Returns those of at most PAGE_KEYS keys that have a row in any state."""
+        """Returns the keys that have a row, in any state. `unique_keys`: at most PAGE_KEYS keys."""
         query = sa.select(outbox.c.unique_key).where(outbox.c.unique_key.in_(unique_keys))
         with reading(self._engine) as connection:
             return set(connection.scalars(query)) & set(unique_keys)
 
     def business_ids(self, unique_keys: Sequence[str]) -> dict[str, str]:
-        """Returns the business ids of at most PAGE_KEYS keys, as far as their rows have one."""
+        """Returns key -> business id, for rows that have one. `unique_keys`: at most PAGE_KEYS keys."""
         query = sa.select(outbox.c.unique_key, outbox.c.business_id).where(outbox.c.unique_key.in_(unique_keys))
         with reading(self._engine) as connection:
             rows = connection.execute(query).all()
@@ -205,8 +211,8 @@ class OutboxInspector:
         return {key: name for key, name in rows if key in wanted and isinstance(name, str) and name}
 
     def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
-        """Returns the newest rows with exactly this business id, case and accents included."""
-        # The first condition finds rows by the index in any collation; the second takes only the exact text.
+        """Returns the newest rows with exactly this business id: case and accents count."""
+        # The first condition finds rows by the index, in any collation. The second one selects the exact text.
         column = outbox.c.business_id
         conditions = (column == business_id, is_exactly(column, business_id, self._engine.dialect.name))
         newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)

@@ -1,18 +1,19 @@
-"""Finds out whether a group *pops*: from 5.0 on, a broker may hand out messages one by one (POP_MESSAGE, code 200050).
+"""Finds out whether a group *pops*. From 5.0 on, a broker may hand out messages one by one (POP_MESSAGE, code 200050).
 
-A popped message is invisible until it is acknowledged (200051) or its time is over (200053 changes that time): then the
-broker puts a copy into a retry topic of topic and group. The group's offset passes a message as soon as it is handed
-out (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and 5.4.0), so an offset that has passed a copy
-says nothing about its acknowledgement. Invisible messages are noted in memory, in rmq_sys_wheel_timer and in the
-cluster's revive topic, which no request can search by a message's key.
+A popped message is invisible until a member acknowledges it (code 200051), or its time is over (code 200053 changes the
+time). After this time, the broker puts a copy into a retry topic of topic and group. The group's offset passes a
+message as soon as the broker hands it out (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and
+5.4.0). So an offset beyond a copy proves no acknowledgement. The broker notes invisible messages in memory, in
+rmq_sys_wheel_timer and in the cluster's revive topic. No request can search these by a message's key.
 
-No request asks directly whether a group pops. A broker shows it by any of four signs. (1) A connected member says so
-(CONSUME_POP). (2) The request mode was set for topic and group (mqadmin setConsumeMode), or is the broker's default.
-(3) The group subscribes to its POP retry topic, which each POP_MESSAGE leaves behind for some minutes. (4) The group
-has an offset in such a topic, from the first message on that was handed out in vain.
+No request asks directly whether a group pops. A broker shows popping by any of four signs:
+- A connected member has the type CONSUME_POP.
+- The request mode POP was set for topic and group (mqadmin setConsumeMode), or is the broker's default.
+- The group subscribes to its POP retry topic. Each POP_MESSAGE leaves this subscription for some minutes.
+- The group has an offset in such a topic, once a message was handed out in vain.
 
-A group pulls if all its connected members use the remoting protocol, and none of these signs exists. A proxy in cluster
-mode registers no members (code 206). A proxy in the broker's own process (local mode) registers gRPC consumers as
+A group pulls if all its connected members use the remoting protocol, and no sign exists. A proxy in cluster mode
+registers no members (code 206). A proxy in the broker's own process (local mode) registers gRPC consumers as
 CONSUME_ACTIVELY or CONSUME_PASSIVELY (ClientActivity.buildConsumeType; seen on 5.3.3 and 5.4.0).
 """
 
@@ -32,26 +33,26 @@ from reconciler.rocketmq.client.families import Families
 from reconciler.rocketmq.client.routes import Routes
 from reconciler.rocketmq.wire.codes import MQVersion, pop_retry_topics
 
-#: For so long it is remembered what brokers show about a group.
+#: The signs of a group are remembered for this time.
 _REMEMBER_SECONDS = 5.0
-#: A group that moves from gRPC to remoting soon shows no sign of popping; but messages that were handed to it may be
-#: invisible for this long, and its old members may acknowledge them (ProxyConfig.maxInvisibleTimeMills of 5.x).
+#: A group that moves from gRPC to remoting soon shows no sign of popping. Messages that it popped before may be
+#: invisible for this time, and old members may acknowledge them (ProxyConfig.maxInvisibleTimeMills of 5.x).
 POPPED_SECONDS = 12 * 3600.0
-#: Signs of one broker that decide for all brokers, the strongest first.
+#: Modes that decide for all brokers if one broker shows them, the strongest first.
 _BY_WEIGHT = (ConsumeMode.POP, ConsumeMode.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopSigns:
-    """What brokers show about how one group consumes one topic."""
+    """The signs of all brokers about one group and topic."""
 
     consume_mode: ConsumeMode
-    #: POP retry topics in which the group has an offset on some broker, by name.
+    #: The POP retry topics in which the group has an offset on some broker, sorted.
     retry_topics: tuple[str, ...] = ()
 
 
 class PopGroups:
-    """Asks every master of a topic. Thread-safe; its only state is a memory of what brokers showed, entry by entry."""
+    """Asks every master of a topic for signs of popping. Thread-safe: each remembered entry is replaced as a whole."""
 
     def __init__(
         self, admin: Admin, routes: Routes, families: Families, configs: BrokerConfigs, *, clock: Clock
@@ -62,14 +63,14 @@ class PopGroups:
         self._configs = configs
         self._clock = clock
         self._known: dict[Subscription, tuple[PopSigns, float]] = {}
-        #: When a broker last showed that the group pops.
+        #: When a broker last showed that the group pops, in monotonic seconds.
         self._popped_at: dict[Subscription, float] = {}
 
     def signs(self, subscription: Subscription) -> PopSigns:
-        """Returns POP if one broker shows it, PULL if every broker does; a broker before 5.0 shows PULL by its version.
+        """Returns POP if one broker shows POP, and PULL if every broker shows PULL. A broker before 5.0 shows PULL by
+        its version.
 
-        Returns POP also within POPPED_SECONDS of a sign that this process has seen, although every broker shows PULL
-        now.
+        Returns POP instead of PULL for POPPED_SECONDS after this process last saw a sign of popping.
         """
         now = self._clock.monotonic_seconds()
         known = self._known.get(subscription)
@@ -125,7 +126,7 @@ class PopGroups:
         return ConsumeMode.PULL
 
     def has_popped(self, address: str, subscription: Subscription) -> bool:
-        """Returns True if the group popped the topic on this broker in the last minutes. Raises what Admin raises."""
+        """Returns True if the group popped the topic on this broker in the last minutes. Raises the errors of Admin."""
         if not self._families.facts(address).has_pop:
             return False  # brokers up to 4.9.0 never answer a request that they do not know
         first, second = pop_retry_topics(subscription.topic, subscription.group)
@@ -134,8 +135,8 @@ class PopGroups:
 
 
 def _speaks_remoting(member: ClientConnection) -> bool:
-    """Returns False if the member may be a gRPC client, to which a proxy in the broker's process gave the broker's own
-    version.
+    """Returns False if the member may be a gRPC client. A proxy in the broker's process registers gRPC clients with the
+    broker's own version.
 
     Ids of Java's remoting clients begin with an address (ClientConfig.buildMQClientId). Ids of gRPC clients begin with
     the name of a host, and have three or more @ in most languages.

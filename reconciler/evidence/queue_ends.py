@@ -1,6 +1,6 @@
-"""Where the queues of a topic begin and end now, and since when unread messages wait there.
+"""Where the queues of a topic begin and end, and since when unread messages wait in them.
 
-Only masters are asked, all queues of one broker together: one question that fails is the answer of the broker.
+Only masters are asked, for all queues of one broker together. If one request fails, the whole broker counts as silent.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class QueueEnd:
     queue: MessageQueue
     address: str
     begin: int
-    #: Offset that the next message gets.
+    #: The offset of the next message.
     end: int
-    #: The topic has queues on the broker, and this is none of them any more: a person lowered their number.
+    #: True if the route still has other queues of the topic on this broker: a person lowered the number of queues.
     is_taken_away: bool = False
 
 
 class QueueEnds:
-    """Thread-safe, holds no state."""
+    """Asks masters for their queues. Thread-safe, without state."""
 
     def __init__(self, client: RemotingClient, routes: Routes) -> None:
         self._client = client
@@ -38,13 +38,12 @@ class QueueEnds:
         self._offsets = Offsets(client)
 
     def of_topic(self, topic: str, known: Mapping[str, Collection[int]]) -> tuple[list[QueueEnd], Mapping[str, str]]:
-        """Queues of every broker of the route; and what keeps a broker from telling, by its name.
+        """Returns the queues of every broker of the route, and broker -> why the broker did not answer.
 
-        Also those that may be written only: announcements there are read by no consumer.
+        Includes queues that may only be written: no consumer reads their announcements.
 
-        `known`: broker -> queues that something was read of before: they are asked for though they left the route, or
-        their broker did.
-        Raises TopicNotFound or BrokerUnavailable.
+        `known`: broker -> queues that were read before. They are asked for even if they, or their broker, have left the
+        route. Raises TopicNotFound or BrokerUnavailable.
         """
         self._routes.expect(topic, known)
         offered: dict[str, list[MessageQueue]] = {}
@@ -65,14 +64,15 @@ class QueueEnds:
         return ends, silent
 
     def waiting_since_ms(self, end: QueueEnd, offset: int, *, tag: str = "*") -> int | None:
-        """Store time of the first message with the tag at or behind the offset; None: there is none up to the end.
+        """Returns the store time of the first message with the tag at or after the offset. None if no such message lies
+        before the end.
 
-        Raises what a pull raises, and BrokerUnavailable for a queue that cannot be read there.
+        Raises the errors of a pull, and BrokerUnavailable for a queue that cannot be read at the offset.
         """
         return first_stored_ms(self._client, end.address, end.queue, offset=offset, end_offset=end.end, tag=tag)
 
     def _of(self, address: str, offered: Sequence[MessageQueue], left: Collection[MessageQueue]) -> list[QueueEnd]:
-        # The ends last: what is stored meanwhile may count as waiting, never the other way round.
+        # The ends are read last: a message that is stored meanwhile counts as waiting.
         asked = [(address, queue) for queue in (*offered, *sorted(left))]
         begins, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
         return [

@@ -1,4 +1,4 @@
-"""Reads a range of one queue. On 3.2.6 this is the only way to see whether a prepared message was committed."""
+"""Reads a range of one queue. On 3.2.6, only such a scan shows whether a prepared message was committed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType
 
-#: Group under which scans read; it stores no offsets.
+#: The consumer group of scans. No offset is stored for it.
 SCAN_GROUP = "RECONCILER_SCAN"
-#: A committed copy is younger than its half; this margin allows for clocks and for the search by time.
+#: A committed copy is younger than its half. This margin allows for wrong clocks, and for the search by time.
 _BEFORE_MS = 600_000
-#: With more records than this between the half and the maximum, the scan gives up.
+#: A scan refuses a range of more records than this.
 MAXIMUM_SCANNED = 1_000_000
-#: After so many skipped positions (moved offset), the position counts as unreadable.
+#: A position counts as unreadable after this number of moved offsets.
 _MAXIMUM_STEPS = 8
 
 
@@ -31,11 +31,11 @@ def copies_of_prepared(
     prepared_offset: int,
     stored_at_ms: int,
 ) -> list[MessageRecord]:
-    """Returns the committed copies of a prepared record in its queue: their prepared-transaction offset is its physical
-    offset.
+    """Returns the committed copies of a prepared record in its queue: records whose prepared-transaction offset is the
+    prepared record's physical offset.
 
-    Reads from ten minutes before the prepared record was stored to the queue's maximum at the start of the scan. Raises
-    BrokerUnavailable if the range cannot be read completely, and what pull() raises.
+    Reads from ten minutes before the prepared record's store time to the end that the queue had at the start. Raises
+    BrokerUnavailable if the range cannot be read completely, and the errors of pull().
     """
     offsets = Offsets(client)
     end = offsets.maximum(address, queue)
@@ -50,7 +50,7 @@ def copies_of_prepared(
 def scan(
     client: RemotingClient, address: str, queue: MessageQueue, *, begin_offset: int, end_offset: int
 ) -> Iterator[MessageRecord]:
-    """Yields the records of the queue from one offset up to another, which is not included.
+    """Yields the records of the queue from `begin_offset` up to, but without, `end_offset`.
 
     Raises BrokerUnavailable if the range is too long, or the broker does not allow reading to its end.
     """
@@ -70,10 +70,10 @@ def scan(
 def first_stored_ms(
     client: RemotingClient, address: str, queue: MessageQueue, *, offset: int, end_offset: int, tag: str = "*"
 ) -> int | None:
-    """Returns the store time of the first record at or after an offset; None if there is none below `end_offset`.
+    """Returns the store time of the first record at or after an offset. None if no record lies below `end_offset`.
 
-    `tag`: only records with that tag count; if they are far, the time is that of a record before them. Raises
-    BrokerUnavailable if no record can be read there, and what pull() raises.
+    `tag`: only records with this tag count. If the first one is far away, the time may be an earlier record's. Raises
+    BrokerUnavailable if no record can be read at the offset, and the errors of pull().
     """
     for step in range(2 * _MAXIMUM_STEPS):
         result = _pull_one(client, address, queue, offset, tag if step < _MAXIMUM_STEPS else "*")
@@ -89,16 +89,16 @@ def first_stored_ms(
 
 
 def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, offset: int) -> int:
-    """Returns the queue's largest offset, by a pull at any offset, because roles have only the right to pull from a
-    system topic.
+    """Returns the queue's largest offset, which the answer to any pull contains. The reconciler's roles may only pull
+    from a system topic.
 
-    Raises what pull() raises.
+    Raises the errors of pull().
     """
     return _pull_one(client, address, queue, offset).max_offset
 
 
 def record_at(client: RemotingClient, address: str, queue: MessageQueue, offset: int) -> QueueRecord | None:
-    """Returns what identifies the record at the offset; None: it is not shown, for whatever reason."""
+    """Returns the identity of the record at the offset. None if the broker does not show the record, for any reason."""
     with suppress(ReconcilerError):
         result = _pull_one(client, address, queue, offset)
         return next((record_of(record) for record in result.records if record.queue_offset == offset), None)

@@ -1,6 +1,7 @@
-"""The acts of repair on real brokers (reconciler/policy/ports: BrokerRepairs): END_TRANSACTION again, and republish.
+"""The acts of repair on real brokers (reconciler/policy/ports: BrokerRepairs): another END_TRANSACTION, and
+republishing.
 
-Each sends at most one request with an effect, and never raises because a broker fails.
+Each act sends at most one request with an effect. A broker's failure raises nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class RemotingBrokerRepairs:
     def __init__(
         self, instance: ClientInstance, *, english: Callable[[Fact], str], client: RemotingClient | None = None
     ) -> None:
-        """`english` writes the text about what a broker showed instead of the half. `client`: sends go over its
-        connections, so that no other answer can end a connection with an END on it; None: the instance's client."""
+        """`english` writes the text of a broker's answer that is not the half. `client` sends over connections of its
+        own, so that no other answer can end a connection with an END on it. None: the instance's client."""
         self._instance = instance
         self._client = client or instance.client
         self._english = english
@@ -47,11 +48,11 @@ class RemotingBrokerRepairs:
         self._sender = instance.sender(REPUBLISH_GROUP, client=self._client)
 
     def end_transaction(self, half: StoredMessage, *, expected: Recorded, commit: bool) -> Asked[Asked[SendAnswer]]:
-        """Reads the half copy again at its offset; calling the result checks that it is the expected message, and ends
-        it two-way.
+        """Reads the half copy again at its offset, and returns a function. A call of this function checks that the
+        record is the expected half, and sends the END.
 
-        Brokers accept an END on a record that is no half, and deliver again or close another message's half; so the
-        guards are needed. The END has the record's own group and offsets.
+        Without the check, a broker would accept an END on a record that is no half, and deliver again, or close another
+        message's half. The END has the record's own group and offsets.
         """
         try:
             address = self._address(half)
@@ -73,7 +74,7 @@ class RemotingBrokerRepairs:
             guard = _objection(record, half, expected, has_half_topic=has_half_topic)
             if guard is not None:
                 return known(SendAnswer(outcome=EndOutcome.NOT_SENT, detail=guard))
-            # Up to 4.2 the prepared record has no place in its queue: the broker compares with 0.
+            # Up to 4.2, a prepared record has no place in its queue, and the broker compares the offset with 0.
             table_offset = record.queue_offset if has_half_topic else 0
             ended = end_soon(self._client, _end_of(record, address, table_offset=table_offset, commit=commit))
             return lambda: _answer_of(ended())
@@ -83,7 +84,7 @@ class RemotingBrokerRepairs:
     def republish(self, message: StoredMessage) -> Asked[SendAnswer]:
         """Sends an ordinary message with the half's topic, body, TAGS, KEYS, UNIQ_KEY, flag and user properties.
 
-        Nothing else of the half is sent, because TRAN_MSG alone would make the message a half again. It is tried once.
+        Sends no other property of the half: TRAN_MSG alone would make the message a half again. Tries only once.
         """
         try:
             again = Message(
@@ -137,7 +138,7 @@ def _answer_of(answer: EndAnswer) -> SendAnswer:
 
 
 def _refusal(error: BrokerRefused | TransientError | MalformedInput) -> SendAnswer:
-    """Returns what a send may have done whose answer is not "stored"."""
+    """Returns the outcome of a send that raised an error. NO_ANSWER: the broker may have stored the message."""
     if isinstance(error, RequestTimeout | ConnectionLost | MalformedInput):
         return SendAnswer(outcome=EndOutcome.NO_ANSWER, detail=str(error))
     if isinstance(error, BrokerRefused):
@@ -148,7 +149,7 @@ def _refusal(error: BrokerRefused | TransientError | MalformedInput) -> SendAnsw
 
 
 def _objection(now: StoredMessage, half: StoredMessage, expected: Recorded, *, has_half_topic: bool) -> str | None:
-    """Returns why the record is not the half to end; None: it is."""
+    """Returns why the record is not the half to end. None if the record is this half."""
     is_prepared = now.transaction_state is TransactionState.PREPARED
     if not (now.topic in HALF_TOPICS if has_half_topic else is_prepared):
         return f"the record at {half.commit_log_offset} is no half: topic {now.topic}, {now.transaction_state}"

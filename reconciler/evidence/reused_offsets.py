@@ -1,18 +1,20 @@
-"""Finds queues that assigned offsets a second time: there, a group's offset proves nothing until it provably counts
-again.
+"""Finds queues that assigned offsets a second time. In such a queue, a group's offset proves nothing until a condition
+below is met.
 
 A broker that lost its tail, or whose topic was created again, stores other messages at offsets that a group has passed.
 The group's offset is stored apart from the messages, so it does not fall back with them. contract/queue_proof.py
-explains how records are told apart. What was seen of a queue is stored over restarts, so that a restart between the
-queue's accident and the next look hides nothing.
+explains how two records are distinguished. The state of each queue is stored, so that a restart between the accident
+and the next look hides nothing.
 
-A client that knew the old queue may continue at its old position and skip new messages, once the queue has grown that
-far; a client that asks beyond the end is set back by its broker. So the offset counts again, for messages that are
-stored from then on, as soon as one of these is certain for each client of the group:
-- the queue has grown past every offset of the old queue that a client may remember;
-- the group's offset was beyond the end and has come down;
-- no client can still hold messages from before, and the offset is not beyond the end. Places in the commit log show
-  which records are older, and no clock changes them: what a broker stores later lies after what it has.
+Once the queue has grown to the old position of a client, the client may continue there, and skip new messages. If a
+client asks beyond the end, the broker sets it back. So the offset counts again, for messages that are stored later, as
+soon as one of these conditions is certain for each client of the group:
+- The queue has grown past every old offset that a client may remember.
+- The group's offset was beyond the end, and has come down.
+- No client can still hold old messages, and the offset is not beyond the end.
+
+Places in the commit log show which records are older. They need no clock: a broker stores each record after the records
+that it has.
 """
 
 from __future__ import annotations
@@ -28,71 +30,71 @@ from reconciler.contract.tables import EVERY_GROUP
 from reconciler.errors import ReconcilerError
 from reconciler.policy.ports.announcing import ProvedFrom, SeenQueue, SeenQueues
 
-#: A queue's last record is looked at again after this long at the earliest: one pull of one message, and one more if
-#: the queue has grown.
+#: Least seconds between two looks at a queue's last record. A look costs one pull of one message, and one more if the
+#: queue has grown.
 LOOK_SECONDS = 30.0
-#: What was seen of a topic is stored at most this often; a doubt, and its end, are stored at once. If a process ends in
-#: between, the next one begins with what was seen up to this long before.
+#: Least seconds between two writes of a topic's states. A doubt and its end are written at once. If a process ends in
+#: between, the next process begins with states that are up to this old.
 KEEP_SECONDS = 10.0
-#: What other processes saw of a topic is read at most this often, at a look, so that a subscription that moves to
-#: another process keeps its doubts.
+#: Least seconds between two readings of the states that other processes wrote. A subscription that moves to another
+#: process thus keeps its doubts.
 RECALL_SECONDS = 5.0
-#: After this long no client still holds messages from before the accident, because clients send back messages that were
-#: not done after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
+#: After this time, no client still holds messages from before the accident: clients send back a message that is not
+#: done after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
 CLIENTS_SECONDS = 1_800.0
-#: Most queues that are remembered; above that, all are forgotten.
+#: Most queues that are remembered. Above this number, all are forgotten.
 QUEUES_MAX = 20_000
 
 _log = logging.getLogger(__name__)
 
-#: Topic, broker, number.
+#: (topic, broker, number of the queue).
 Place = tuple[str, str, int]
 
 _NOT_YET = float("-inf")
 
 
-#: All records of the queue are covered by the group's offset.
+#: The group's offset proves something for all records of the queue.
 PROVED = ProvedFrom(queue_offset=0, behind_log_offset=-1)
-#: Most looks at a queue that are repeated because another thread has looked meanwhile.
+#: Most tries of one look. A try fails if another thread has looked at the queue meanwhile.
 _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What was seen of one queue."""
+    """The state of one queue."""
 
     seen: SeenQueue
-    #: The last record that another process saw, if it lies further. This process's own record is kept, too, because
-    #: either may be from before an accident that the other one does not show.
+    #: The last record that another process saw, if it lies further than this process's record. Both are kept, because
+    #: only one of the two may show an accident.
     of_others: QueueRecord | None = None
     looked_at: float = _NOT_YET
-    #: When this process noticed, or read, that offsets were assigned again.
+    #: When this process noticed, or read, that offsets were assigned a second time.
     doubted_at: float = _NOT_YET
-    #: Group -> its offset that was beyond the end since then.
+    #: Group -> its last offset beyond the end, since `doubted_at`.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
 
 class ReusedOffsets:
-    """What queues were at earlier looks. Shared by threads."""
+    """The states of queues at earlier looks. Shared by threads."""
 
     def __init__(self, clock: Clock, *, kept: SeenQueues | None = None, environment: str = "") -> None:
-        """`kept`: read at the first look at a topic; None: this process begins with nothing."""
+        """`kept`: the stored states. None: this process begins without states."""
         self._clock = clock
         self._kept = kept
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[Place, _Known] = {}
-        #: Topics whose queues were read -> when they were last written.
+        #: Topic whose stored states were read -> when its states were last written.
         self._written_at: dict[str, float] = {}
         self._written: dict[Place, SeenQueue] = {}
         self._may_write = False
         self._recalled_at: dict[str, float] = {}
-        #: Before this time the ledger is not asked.
+        #: The ledger is not read before this time.
         self._recall_at = _NOT_YET
         self._is_told = False
 
     def begin_to_keep(self) -> None:
-        """From now on what is seen is also stored; called by processes that run rounds."""
+        """Allows `keep` to store states. Processes that run rounds call this."""
         self._may_write = True
 
     def proved_from(
@@ -104,9 +106,10 @@ class ReusedOffsets:
         end: int,
         look: Callable[[int], QueueRecord | None],
     ) -> ProvedFrom:
-        """Returns the records for which the group's offset proves something: PROVED if there is no doubt.
+        """Returns the place from which the group's offset proves something. PROVED if the queue is not in doubt.
 
-        `consumer_offset` was read before `end`. `look`: returns the record at an offset, or None if it is not shown.
+        `consumer_offset`: read before `end`. `look`: returns the record at an offset. None if the broker does not show
+        it.
         """
         self._recall(place[0])
         for _ in range(_TRIES):
@@ -117,7 +120,7 @@ class ReusedOffsets:
             known = _healed(known, group=group, consumer_offset=consumer_offset, end=end, now=now)
             with self._lock:
                 if self._known.get(place) is not old:
-                    continue  # another thread looked, too
+                    continue  # another thread has looked meanwhile
                 if old is None and len(self._known) >= QUEUES_MAX:
                     self._known.clear()
                 self._known[place] = known
@@ -126,21 +129,21 @@ class ReusedOffsets:
         return ProvedFrom(queue_offset=max(end, consumer_offset or 0), behind_log_offset=-1)
 
     def last_seen(self, place: Place) -> tuple[int, int] | None:
-        """Returns offset, and place in the commit log, of the last record that was seen of the queue."""
+        """Returns the offset and the place in the commit log of the queue's last known record."""
         with self._lock:
             known = self._known.get(place)
         record = None if known is None else known.seen.record
         return None if record is None else (record.queue_offset, record.commit_log_offset)
 
     def keep(self, topics: Iterable[str]) -> None:
-        """Stores what was seen of these topics, if it has changed. If the ledger is away, it is tried again later."""
+        """Stores the changed states of these topics. If the ledger is away, a later call tries again."""
         if self._kept is None or not self._may_write:
             return
         now = self._clock.monotonic_seconds()
         for topic in sorted(set(topics)):
             with self._lock:
                 if topic not in self._written_at:
-                    continue  # what is stored could not be read yet, so it is not replaced
+                    continue  # the stored states could not be read yet, so they are not replaced
                 changed = {
                     place: known.seen
                     for place, known in self._known.items()
@@ -187,9 +190,9 @@ class ReusedOffsets:
 
 
 def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float) -> _Known:
-    """Returns what this process knows about a queue, combined with what another or an earlier process saw. The next
-    look compares it. `is_first`: what this process has seen so far may be from after an accident that the other process
-    saw."""
+    """Returns this process's state of a queue, combined with the state that another or an earlier process stored. The
+    next look compares the records. `is_first`: at the first reading, this process may know the queue only since an
+    accident."""
     if known is None:
         return _Known(seen=kept, doubted_at=now)
     if is_first and known.seen.doubtful_below >= max(1, kept.doubtful_below):
@@ -207,13 +210,14 @@ def _joined(known: _Known | None, kept: SeenQueue, *, is_first: bool, now: float
 def _looked(
     old: _Known | None, *, end: int, consumer_offset: int | None, look: Callable[[int], QueueRecord | None], now: float
 ) -> _Known:
-    """Returns what is known after one more look at the queue."""
+    """Returns the state after one more look at the queue."""
     if old is None:
         old = _Known(seen=SeenQueue(end=end))
     before, is_due = old.seen, end > 0 and now - old.looked_at >= LOOK_SECONDS
-    # The new record is read before the one that was seen: what is unchanged afterwards was unchanged before.
+    # The new record is read before the known one. If the known one is unchanged then, the queue was unchanged before,
+    # too.
     record = look(end - 1) if is_due else None
-    # Another thread may have seen a later end after this one was read: then its last record exists.
+    # Another thread may have read a later end meanwhile. In this case, the last record before that end exists.
     has_lost = end < before.end and look(before.end - 1) is None
     compared = [one for one in (before.record, old.of_others) if is_due and one != record]
     has_broken = has_lost or any(_is_another(one, look) for one in compared)
@@ -232,7 +236,8 @@ def _looked(
 
 
 def _healed(known: _Known, *, group: str, consumer_offset: int | None, end: int, now: float) -> _Known:
-    """Notes from where on a group's offset, or every group's, counts again, and removes what it no longer proves."""
+    """Notes the place from which the offset of this group, or of every group, proves something again. If the group's
+    offset is beyond the end, removes the group's place."""
     seen, proved = known.seen, dict(known.seen.proved_from)
     if not seen.doubtful_below or EVERY_GROUP in proved:
         return known

@@ -1,4 +1,4 @@
-"""Turns a stored record into the value that the policy works with."""
+"""Turns a stored record into the policy's value."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _DELAY_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 
 def stored_message(record: MessageRecord) -> StoredMessage:
-    """Returns the message in a record. Raises ProtocolViolation (damaged body) or MissingDependency (its
-    compression)."""
+    """Returns the message in a record. Raises ProtocolViolation for a damaged body, and MissingDependency if the
+    package for its compression is missing."""
     properties = dict(record.properties)
     check_times = properties.get("TRANSACTION_CHECK_TIMES", "")
     return StoredMessage(

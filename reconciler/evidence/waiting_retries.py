@@ -1,8 +1,8 @@
-"""Failed messages that wait for their next try: they are in a broker's delay queues, and in no queue of their group.
+"""Failed messages that wait for their next try. They lie in a broker's delay queues, and in no queue of their group.
 
-Every retry has a delay level, and each level has its own queue, the oldest first; the broker shows how far it has
-delivered each (ScheduleMessageService.buildRunningStats). From 5.0 on, messages with a delay level also use these
-queues and not the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
+Every retry has a delay level. Each level has its own queue, the oldest message first. The broker shows the offset up to
+which it has delivered each queue (ScheduleMessageService.buildRunningStats). From 5.0 on, too, messages with a delay
+level use these queues and not the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullStatus, pull
 from reconciler.rocketmq.wire.codes import SCHEDULE_TOPIC
 
-#: Queues of the delay topic: a broker with more levels does not allow reading the others (SCHEDULE_TOPIC_QUEUE_NUM).
+#: The number of queues of the delay topic that can be read. A broker with more levels refuses to read the others
+#: (SCHEDULE_TOPIC_QUEUE_NUM).
 QUEUES = 18
-#: Most messages of one broker that are read, because a shop may delay millions of its own.
+#: Most messages of one broker that are read. An application may delay millions of its own messages.
 SCANNED_MAX = 100_000
 _PROGRESS = "scheduleMessageOffset_"
 
@@ -28,16 +29,16 @@ _PROGRESS = "scheduleMessageOffset_"
 class WaitingRetries:
     """The waiting retries that one broker shows."""
 
-    #: The unique keys; offset message ids of messages without one.
+    #: The unique keys. Messages without a unique key have their offset message ids instead.
     keys: tuple[str, ...]
-    #: Why there may be others; empty: there are no others.
+    #: Why more retries may wait. Empty if these are all.
     unread: str = ""
 
 
 def waiting_retries(client: RemotingClient, address: str, broker_name: str, retry_topic: str) -> WaitingRetries:
-    """Returns messages for that retry topic on one broker that are not delivered yet. Leaves no trace there.
+    """Returns the undelivered messages for the retry topic on one broker. Leaves no trace on the broker.
 
-    Raises BrokerUnavailable, and what a request raises; a missing right is reported in `unread`.
+    Reports a missing right in `unread`. Raises BrokerUnavailable, and the other errors of a request.
     """
     keys: list[str] = []
     try:
@@ -49,7 +50,7 @@ def waiting_retries(client: RemotingClient, address: str, broker_name: str, retr
 
 def _read(client: RemotingClient, address: str, broker_name: str, retry_topic: str, keys: list[str]) -> str:
     told = Admin(client).runtime_info(address)
-    # "delivered,end"; a level that has delivered nothing yet is left out.
+    # Each value is "delivered,end". The broker leaves out a level without deliveries.
     levels = {int(name.removeprefix(_PROGRESS)): of for name, of in told.items() if name.startswith(_PROGRESS)}
     hidden = [level for level, of in levels.items() if level > QUEUES and len(set(of.split(","))) > 1]
     left = SCANNED_MAX

@@ -1,6 +1,7 @@
 """The *watermark* of a consumer group: the group has consumed everything that was stored before it.
 
-It is computed from the offsets that brokers store for the group. One queue that does not answer makes it UNKNOWN.
+The watermark is computed from the offsets that brokers store for the group. One queue without an answer makes the
+watermark UNKNOWN.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class _QueueOnMaster:
 
 
 class _NotKnown(ReconcilerError):
-    """A queue's offset says nothing. `lacks_offset`: no offset is stored although messages wait, so it is unknown which
-    of them the group has had."""
+    """A queue's offset proves nothing. `lacks_offset`: messages wait, but no offset is stored. So it is unknown which
+    messages the group has had."""
 
     def __init__(self, why: Fact, *, lacks_offset: bool = False) -> None:
         super().__init__(why)
@@ -63,7 +64,7 @@ class Watermarks:
     ) -> Watermark:
         """Returns the group's low watermark over all readable queues of the topic and of its retry topics.
 
-        It is never later than now minus the margin; that time is taken before the first question.
+        The watermark is never later than the time before the first request, minus the margin.
         """
         caught_up_ms = self._client.clock.now_ms() - round(skew_margin_seconds * 1000)
         lowest = Watermark(state=WatermarkState.KNOWN, at_ms=caught_up_ms, detail=CONSUMED())
@@ -84,7 +85,7 @@ class Watermarks:
         return replace(lowest, waiting=waiting, waiting_since_ms=since_ms)
 
     def positions(self, topic: str, group: str, *, pop_retry_topics: Sequence[str] = ()) -> list[QueuePosition] | None:
-        """Returns the group's offsets in every queue; None: a broker did not answer."""
+        """Returns the group's offsets in every queue. None if a broker did not answer."""
         try:
             return [placed.position for placed in self._placed(topic, group, pop_retry_topics)]
         except ReconcilerError:
@@ -118,8 +119,7 @@ class Watermarks:
         ]
 
     def _positions(self, asked: Sequence[Placed], group: str) -> list[QueuePosition]:
-        # The group's offsets are read first, so that messages stored meanwhile count as not consumed and never as
-        # consumed.
+        # The group's offsets are read first: messages that are stored meanwhile count as not consumed.
         stored = self._offsets.all_of_group(asked, group)
         minima, ends = self._offsets.minima(asked), self._offsets.maxima(asked)
         return [
@@ -150,7 +150,7 @@ class Watermarks:
         )
 
     def _queue_watermark(self, placed: _QueueOnMaster, group: str) -> int | None:
-        """Returns the store time of the first record that is not consumed; None: all are consumed."""
+        """Returns the store time of the first record that is not consumed. None if all records are consumed."""
         position = placed.position
         if position.max_offset <= position.min_offset:
             return None
@@ -164,11 +164,11 @@ class Watermarks:
         return self._store_time_ms(placed, offset)
 
     def _stores_zero(self, address: str) -> bool:
-        """Returns True if 0 is a stored offset there. Up to 4.9 a broker answers 0 also for a group that it does not
-        know.
+        """Returns True if the broker's answer 0 means a stored offset. A broker up to 4.9 also answers 0 for an unknown
+        group.
 
-        From 5.0 on 0 is stored: in POP's retry topics with the first copy, before a member pops it again
-        (PopReviveService.initPopRetryOffset; seen on 5.1.4, 5.3.3 and 5.4.0).
+        A broker from 5.0 on stores 0. In a POP retry topic, it stores 0 with the first copy, before a member pops the
+        copy again (PopReviveService.initPopRetryOffset; seen on 5.1.4, 5.3.3 and 5.4.0).
         """
         return self._families.facts(address).checks_offset_topics
 

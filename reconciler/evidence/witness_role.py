@@ -1,6 +1,5 @@
-"""Decides which databases prove an absence to a login that sees every row: primaries, and outboxes on replicas while
-signs of life of a sweep arrive.
-"""
+"""Decides which databases prove an absence. The login must see every row. Primaries prove absences, and so do outboxes
+on replicas while signs of life of a sweep arrive."""
 
 from __future__ import annotations
 
@@ -37,46 +36,46 @@ LET_SWEEP_RUN = Code("evidence.let-sweep-run")
 class WitnessRole:
     """The present role of one database of evidence."""
 
-    #: The database: whose outboxes or inboxes it has.
+    #: Names the database by the groups whose outboxes or inboxes it has.
     database: Fact
     #: "outbox" or "inbox".
     tree: str
     role: DatabaseRole
-    #: Outbox: the age of its sign of life, by its own clock; negative: it lies in the future. None: there is no sign of
-    #: life, or it may not be read.
+    #: The age of an outbox's sign of life, by the database's clock. Negative if it lies in the future. None for an
+    #: inbox, and if no sign of life can be read.
     swept_seconds: float | None = None
-    #: Proofs of being a primary that the login may not read, each with its remedy.
+    #: The proofs of a primary that the login may not read, each with its remedy.
     unread: tuple[str, ...] = ()
-    #: What would make it a primary, if one of its own variables says so.
+    #: The acts that would make the database a primary.
     remedies: tuple[Fact, ...] = ()
-    #: The product, if it is not the protocol's own server.
+    #: The product of the server. THE_SERVER for the protocol's own one.
     product: Product = THE_SERVER
     #: True if a view is read instead of a table.
     is_view: bool = False
 
     @property
     def is_doubted(self) -> bool:
-        """True if it is not proved that it shows every existing row."""
+        """True unless the database provably shows every existing row."""
         is_unswept = self.tree == "outbox" and self.swept_seconds is None
         is_primary = self.role.is_primary is True and not self.unread
         return not is_primary or self.role.hides_rows or self.is_view or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
-        """Returns True if a sweep wrote a sign of life within that time. One in the future may be as old as it lies
-        ahead, because a clock was set back."""
+        """Returns True if a sweep wrote a sign of life within this time. A sign in the future counts as old as it lies
+        ahead, because a clock may have been set back."""
         return self.swept_seconds is not None and abs(self.swept_seconds) <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:
-        """Returns True if the database proves nothing: a row that it lacks may be committed, gets no verdict, and is
-        never repaired. An inbox that may hide rows counts nevertheless, because nothing would be repaired without it.
-        """
+        """Returns True if the database proves no absence. A row that it lacks may then be committed, but gets no
+        verdict and no repair. An inbox that may hide rows is not blind, because without it nothing would be
+        repaired."""
         if self.role.hides_rows and self.tree == "outbox":
             return True
         return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
 
     @property
     def found(self) -> tuple[Fact, ...]:
-        """The role: a primary, or why that is not proved; and whether rows may be hidden."""
+        """The facts about the role: primary, or why this is not proved, and whether rows may be hidden."""
         found = [self._place]
         if self.role.is_primary is not False and self.tree == "outbox" and self.swept_seconds is None:
             found.append(no_sweep())
@@ -97,7 +96,7 @@ class WitnessRole:
         return life(kind=kind, seconds=round(abs(self.swept_seconds)))
 
     def what_proves(self, within_seconds: float) -> tuple[Fact, ...]:
-        """Returns what to do so that the database proves absences; empty: it does already."""
+        """Returns the acts after which a doubted database proves absences."""
         if self.role.hides_rows:
             return (SHOW_EVERY_ROW(tree=self.tree),)
         if self.is_blind(within_seconds):
@@ -110,17 +109,17 @@ class WitnessRole:
 
 
 def not_primary(kind: Fact) -> Fact:
-    """Returns a fact that says that a database is not a primary, and what it is."""
+    """Returns the fact that a database is not a primary. `kind`: its role instead."""
     return NOT_PRIMARY(kind=kind)
 
 
 def no_sweep() -> Fact:
-    """Returns a fact that says that an outbox has no sign of life, so that unannounced commits cannot be seen."""
+    """Returns the fact that an outbox has no sign of life. Without one, unannounced commits cannot be seen."""
     return NO_SWEEP()
 
 
 def read_role(engine: sa.Engine, *, database: Fact, tree: str) -> WitnessRole:
-    """Asks one database for its role. Raises DatabaseAway, or ConfigurationError where the tables are missing."""
+    """Asks one database for its role. Raises DatabaseAway, or ConfigurationError if the tables are missing."""
     is_outbox = tree == "outbox"
     witness = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
     role = witness.role()
@@ -141,7 +140,7 @@ def _is_view(engine: sa.Engine, table: str) -> bool:
         with reading(engine) as connection:
             return is_view(connection, table)
     except ReconcilerError:
-        return False  # nothing is known about it
+        return False  # unknown: not reported as a view
 
 
 def _swept_seconds(engine: sa.Engine) -> float | None:
