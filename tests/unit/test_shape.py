@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -22,8 +23,20 @@ FUNCTION_LINES_MAX = 70
 BANNED = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "managers", "tools"}
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Everything in a file, read and walked once per process, because twelve tests look at all of the product."""
+    return (*ast.walk(ast.parse(path.read_text("utf-8"))),)
+
+
+def top(path: Path) -> list[ast.stmt]:
+    module = nodes(path)[0]
+    assert isinstance(module, ast.Module)
+    return module.body
+
+
 def functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", (node.end_lineno or 0) - node.lineno + 1
 
@@ -57,7 +70,7 @@ def test_no_file_lies_loose_at_the_root_and_no_package_does_its_work_in_its_init
         str(path.relative_to(ROOT))
         for path in PRODUCT
         if path.name == "__init__.py"
-        for node in ast.parse(path.read_text()).body
+        for node in top(path)
         if not isinstance(node, ast.ImportFrom | ast.Assign | ast.Expr)
         and not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     }
@@ -75,7 +88,7 @@ def imports() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for name, path in names.items():
         asked: set[str] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 asked |= {each.name for each in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -98,7 +111,7 @@ def test_no_files_import_one_another_in_a_circle() -> None:
 def test_no_class_name_means_two_things() -> None:
     homes: dict[str, list[str]] = {}
     for path in PRODUCT:
-        for node in ast.parse(path.read_text()).body:
+        for node in top(path):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert not {name: places for name, places in homes.items() if len(places) > 1}
@@ -117,7 +130,7 @@ def test_a_word_of_a_closed_list_is_the_name_of_its_member() -> None:
     """Rows, JSON and log lines hold the text: one that has changed is a word that nobody wrote and nobody reads."""
     otherwise: dict[str, set[str]] = {}
     for path in PRODUCT:
-        for each in ast.walk(ast.parse(path.read_text())):
+        for each in nodes(path):
             if isinstance(each, ast.ClassDef) and any("Enum" in ast.unparse(one) for one in each.bases):
                 for line in each.body:
                     match line:
@@ -128,11 +141,19 @@ def test_a_word_of_a_closed_list_is_the_name_of_its_member() -> None:
     assert otherwise == TOLD_OTHERWISE
 
 
+def called(call: ast.Call) -> str:
+    """The last name of the function that is called; empty for a call of what is no name."""
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
 def calls(name: str) -> Iterator[tuple[str, dict[str | None, ast.expr]]]:
     """Place and keyword arguments of each call in the product of what has this name."""
     for path in PRODUCT:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+        for node in nodes(path):
+            if isinstance(node, ast.Call) and called(node) == name:
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", {word.arg: word.value for word in node.keywords}
 
 
@@ -251,11 +272,7 @@ def test_architecture_names_one_existing_function_a_step(thing: str, steps_min: 
     steps = re.findall(r"\[`([\w.]+)`\]\(([^)#]+\.py)\)", way_of_one(thing))
     assert len(steps) >= steps_min
     for dotted, link in steps:
-        names = {
-            n.name
-            for n in ast.walk(ast.parse((ROOT / link).read_text()))
-            if isinstance(n, ast.FunctionDef | ast.ClassDef)
-        }
+        names = {n.name for n in nodes(ROOT / link) if isinstance(n, ast.FunctionDef | ast.ClassDef)}
         assert set(dotted.split(".")) <= names, (dotted, link)
 
 
@@ -270,9 +287,8 @@ def test_no_more_words_than_a_maintainer_can_hold() -> None:
 
 @pytest.mark.parametrize(("word", "link"), glossary())
 def test_word_is_defined_where_the_glossary_says(word: str, link: str) -> None:
-    tree = ast.parse((ROOT / link).read_text())
     homes = (ast.Module, ast.ClassDef)
-    docs = " ".join(ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, homes))
+    docs = " ".join(ast.get_docstring(node) or "" for node in nodes(ROOT / link) if isinstance(node, homes))
     assert re.search(rf"\*{word}s?\*", docs), "define it there: *word*, and what it means"
 
 
@@ -287,7 +303,7 @@ def test_one_function_turns_the_urls_of_evidence_into_sources_and_nothing_else_r
     reading = {
         str(path.relative_to(ROOT))
         for path in PRODUCT
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in names
     }
     # The settings check themselves; the audit judges by a reading of its own.
@@ -304,7 +320,7 @@ def test_a_commit_is_made_of_an_outbox_row_of_a_trusted_announcement_or_by_a_row
     made = {
         f"{path.relative_to(ROOT)}: {ast.unparse(call.func)}"
         for path in PRODUCT
-        for call in ast.walk(ast.parse(path.read_text()))
+        for call in nodes(path)
         if isinstance(call, ast.Call)
         and re.fullmatch(r"(Commit|OutboxRow)(\.\w+)?|.*\.commit_(of_copy|by_row)", ast.unparse(call.func))
     }
@@ -325,7 +341,7 @@ def test_a_simulated_class_has_each_value_that_its_product_class_is_made_with() 
     }
     filled: set[str] = set()
     for path in (ROOT / "tests" / "simulation").glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        for node in nodes(path):
             bases = {ast.unparse(base) for base in node.bases} if isinstance(node, ast.ClassDef) else set()
             for base in bases & made.keys():
                 texts = {one.value for one in ast.walk(node) if isinstance(one, ast.Constant)}
@@ -337,7 +353,7 @@ def test_a_simulated_class_has_each_value_that_its_product_class_is_made_with() 
 
 
 def _values_of(path: Path, name: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.ClassDef) and node.name == name:
             (init,) = (one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__")
             yield from (
