@@ -24,8 +24,7 @@ class AnswerRule:
     """The meaning of one number for this sender."""
 
     code: int
-    #: Words in lower case, one of which the platform's words must contain if the rule fits. Empty: the rule fits any
-    #: words.
+    #: Words in lower case. The rule fits if the platform's words contain one of these. Empty: the rule fits any words.
     words: tuple[str, ...] = ()
     #: Remedy that a person must apply. {name} stands for the notifier's name.
     remedy: str = ""
@@ -35,7 +34,7 @@ class AnswerRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedAnswers:
-    """How one platform answers."""
+    """The form and the meaning of one platform's answers."""
 
     platform: str
     #: Names of the members that may have the number. The first existing member counts. `words_name` names the member
@@ -48,7 +47,7 @@ class CodedAnswers:
     remedy: str
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Does what Answers.require_taken does."""
+        """Checks the answer, as Answers.require_taken describes."""
         code, words = self._read(answer.body)
         if code == 0 and 200 <= answer.status < 300:
             return

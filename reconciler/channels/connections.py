@@ -56,12 +56,12 @@ def open_connection(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 
 def encrypt(connection: socket.socket, context: ssl.SSLContext, host: str, deadline: Deadline) -> ssl.SSLSocket:
-    """Encrypts the connection by TLS, and returns the encrypted connection, which replaces `connection`. Raises
+    """Encrypts the connection by TLS. Returns the encrypted connection, to be used instead of `connection`. Raises
     OSError, such as SSLCertVerificationError.
 
     `host`: the name that the certificate must have.
     """
-    connection.settimeout(deadline.next_wait_seconds())  # for the whole handshake
+    connection.settimeout(deadline.next_wait_seconds())  # the limit for the whole handshake
     return context.wrap_socket(connection, server_hostname=host)
 
 

@@ -1,5 +1,5 @@
-"""The end of one delivery. A socket's time-out is not enough, because it begins again with each byte. A receiver that
-sends one byte now and then would hold the thread for ever."""
+"""The time limit of one delivery. A socket's time-out is not enough, because it begins again with each byte: a receiver
+that sends one byte now and then would hold the thread for ever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reconciler.clock import Clock
 
 
 class Deadline:
-    """The end of one delivery. Its time counts from the creation of this object."""
+    """The time limit of one delivery, counted from the creation of this object."""
 
     def __init__(self, clock: Clock, seconds: float, *, step_seconds: float = float("inf")) -> None:
         """`seconds`: limit for the whole delivery. `step_seconds`: limit for each wait."""

@@ -1,20 +1,24 @@
 """DingTalk (钉钉): a custom robot of a group.
 
 Sources: open.dingtalk.com, "Custom robot access" (document/robots/custom-robot-access) and "Security settings of custom
-robots" (document/robots/customize-robot-security-settings): POST of JSON in UTF-8 to
-https://oapi.dingtalk.com/robot/send?access_token=...; with a secret, `timestamp` (milliseconds, at most an hour off)
-and `sign` = urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) follow in the query. The answer is a 200
-with `errcode` and `errmsg`. 20 messages per minute; after more of them the robot accepts none for ten minutes.
+robots" (document/robots/customize-robot-security-settings).
+- Request: POST of JSON in UTF-8 to https://oapi.dingtalk.com/robot/send?access_token=...
+- Signature: a robot with a secret needs `timestamp` (milliseconds, at most an hour off) and `sign` =
+  urlencode(base64(HMAC-SHA256(secret, timestamp + "\\n" + secret))) in the query.
+- Answer: status 200 with `errcode` and `errmsg`.
+- Limit: 20 messages per minute. After more messages, the robot accepts none for ten minutes.
 
-Numbers: 310000 stands for each of the security settings, and its words say which one, in English or Chinese (keywords
-not in content, sign not match, invalid timestamp, ip not in whitelist); 300001 and 300005 "token is not exist"
-(timonwong/prometheus-webhook-dingtalk, issues 91 and 226); 130101 "send too fast, exceed 20 times per minute"
-(ccfos/nightingale, issue 369); the first page lists 400013, 400101, 400102, 400106 and 410100 (too fast); -1 is the
-"system busy" of the global codes.
+Numbers in answers:
+- 310000: a security setting refuses the message. The words name the setting, in English or Chinese (keywords not in
+  content, sign not match, invalid timestamp, ip not in whitelist).
+- 300001 and 300005: "token is not exist" (timonwong/prometheus-webhook-dingtalk, issues 91 and 226).
+- 130101: "send too fast, exceed 20 times per minute" (ccfos/nightingale, issue 369).
+- 400013, 400101, 400102, 400106 and 410100 (too fast): listed on the first page.
+- -1: "system busy", a global code.
 
-Markdown: headings, quotes, bold, italic, links, images and lists are documented. Clients take backslashes before
-punctuation and HTML's entities: the template of timonwong/prometheus-webhook-dingtalk escapes with them. A mention
-needs the member `at`, which is sent empty.
+The documented Markdown has headings, quotes, bold, italic, links, images and lists. Clients understand backslashes
+before punctuation, and HTML's entities. The template of timonwong/prometheus-webhook-dingtalk escapes with both. A
+mention needs the member `at`, which is sent empty.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from reconciler.channels.answers import AnswerRule, CodedAnswers
 from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
 from reconciler.channels.texts import NoticeText
 
-#: How long the robot accepts no message after more than 20 per minute.
+#: The robot accepts no message for this time after more than 20 messages in a minute.
 SILENCE_SECONDS = 600.0
 _SPECIAL = re.compile(r"[\\`*_\[\]]")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "@": "&#64;", "~": "&#126;"}
@@ -91,7 +95,7 @@ def dingtalk_sign(secret: str, at_ms: int) -> str:
 
 
 def dingtalk_body(text: NoticeText) -> bytes:
-    """Makes the message. Empty lines separate its lines, because clients join lines that merely follow each other."""
+    """Makes the message. Empty lines separate its lines, because clients join neighbouring lines."""
     lines = [f"### {escape_dingtalk(text.title)}", *map(escape_dingtalk, text.lines)]
     lines += [f"[{escape_dingtalk(label)}]({link})" for label, link in text.links]
     # clients show the title in the list of conversations, unformatted

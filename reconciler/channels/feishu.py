@@ -1,17 +1,22 @@
 """Feishu (飞书) and Lark: a custom bot of a group.
 
-Source: open.feishu.cn, "Custom bot usage guide" (document/client-docs/bot-v3/add-custom-bot): POST of JSON to
-https://open.feishu.cn/open-apis/bot/v2/hook/..., of Lark to https://open.larksuite.com/...; at most 20 KB, 100 messages
-per minute and 5 per second. With a secret the body has `timestamp`, in seconds and at most an hour off, and `sign` =
-base64(HMAC-SHA256) of an EMPTY message, whose key is timestamp + "\\n" + secret. The answer has `code` and `msg`; bots
-of the first generation answered with `StatusCode`.
+Source: open.feishu.cn, "Custom bot usage guide" (document/client-docs/bot-v3/add-custom-bot).
+- Request: POST of JSON to https://open.feishu.cn/open-apis/bot/v2/hook/... The host of Lark is open.larksuite.com.
+- Limits: 20 KB per message, 100 messages per minute and 5 per second.
+- Signature: for a bot with a secret, the body has `timestamp` (seconds, at most an hour off) and `sign` =
+  base64(HMAC-SHA256) of an EMPTY message. The key of the HMAC is timestamp + "\\n" + secret.
+- Answer: `code` and `msg`. Bots of the first generation answered with `StatusCode`.
 
-Numbers: 19001 unknown token, 19021 wrong signature or time, 19022 address not allowed, 19024 keyword missing, 11232
-limit of messages, 99991400 limit of calls, each from the same guide and "Server error codes"
-(document/server-docs/api-call-guide/generic-error-code). "too many request" comes as 9499 with status 400
-(ccfos/nightingale, issue 1437); other 9499 are bad requests.
+Numbers in answers, from the guide and "Server error codes" (document/server-docs/api-call-guide/generic-error-code):
+- 19001: unknown token.
+- 19021: wrong signature or time.
+- 19022: address not allowed.
+- 19024: keyword missing.
+- 11232: limit of messages.
+- 99991400: limit of calls.
+- 9499: bad request. With status 400 and "too many request", it is the limit of calls (ccfos/nightingale, issue 1437).
 
-The message is a card (JSON 1.0) whose texts are all `plain_text`, so no text in it is markup or a mention.
+The message is a card (JSON 1.0). Its texts are all `plain_text`, so no text is markup or a mention.
 """
 
 from __future__ import annotations
@@ -74,7 +79,7 @@ def feishu_sign(secret: str, at_seconds: int) -> str:
 
 
 def feishu_card(text: NoticeText, colour: str) -> dict[str, Any]:
-    """Makes the message. `colour`: of the card's head."""
+    """Makes the message. `colour`: the colour of the card's head."""
     elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain("\n".join(text.lines))}]
     buttons = [{"tag": "button", "text": _plain(label), "url": link, "type": "default"} for label, link in text.links]
     elements += [{"tag": "action", "actions": buttons}] if buttons else []

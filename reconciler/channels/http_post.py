@@ -1,7 +1,7 @@
-"""One POST to a receiver of notices: limited in time and size, without redirects, and with an address that errors never
-show.
+"""One POST to a receiver of notices. The POST is limited in time and size, and follows no redirect. Errors never show
+the receiver's address.
 
-Standard library only. It uses HTTPS_PROXY, HTTP_PROXY and NO_PROXY, and SSL_CERT_FILE for private authorities.
+Uses only the standard library. Reads HTTPS_PROXY, HTTP_PROXY and NO_PROXY, and SSL_CERT_FILE for private authorities.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOTAL_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
 #: Limit of one response with its head, because a head of endless lines is no answer.
 _RECEIVED_BYTES_MAX = 2 * ANSWER_BYTES_MAX
-#: Status that only a proxy answers, never the receiver (RFC 9110, 15.5.8).
+#: Status with which only a proxy answers (RFC 9110, 15.5.8).
 PROXY_LOGIN_WANTED = 407
 _PORTS = {"http": 80, "https": 443}
 #: Longest pause before a receiver is asked again. A receiver's own wish may be longer.
@@ -61,7 +61,7 @@ class HttpAnswer:
 
     @property
     def may_pass(self) -> bool:
-        """True: another try may succeed."""
+        """True if another try may succeed."""
         return self.status >= 500 or self.status in _PASSING
 
 
@@ -104,7 +104,7 @@ class HttpPost:
             return self._answer(parts, _request(parts, method, body, headers), deadline)
         except ssl.SSLCertVerificationError as error:
             found = f"{self._name}: its certificate is not trusted: {certificate_problem(error)}"
-            # without the cause, because its words name the host
+            # "from None", because the words of the cause name the host
             raise ChannelRefused(found, remedy="give its authority in SSL_CERT_FILE, or correct its url") from None
         except TimeoutError as error:
             raise ChannelAway(f"{self._name}: no answer in time") from error
@@ -163,7 +163,7 @@ class HttpPost:
         """Makes the proxy pass on all later bytes (RFC 9110, 9.3.6)."""
         host, port = receiver
         authority = address_of(host, port)
-        client = _client(opened, "http", receiver, deadline)  # reads ahead, but nothing comes before we begin TLS
+        client = _client(opened, "http", receiver, deadline)  # reads ahead, but no bytes come before TLS begins
         client.request("CONNECT", authority, headers={"Host": authority, **proxy.headers})
         response = client.getresponse()
         if not 200 <= response.status < 300:
@@ -210,14 +210,14 @@ def _client(
 
 
 def _retry_after_seconds(headers: http.client.HTTPMessage) -> float | None:
-    """Reads seconds, or a date, which is compared with the receiver's own (RFC 9110, 10.2.3)."""
+    """Reads Retry-After: seconds, or a date, which is compared with the receiver's date (RFC 9110, 10.2.3)."""
     text = (headers.get("Retry-After") or "").strip()
     if text.isascii() and text.isdigit():
         return min(float(text), RETRY_AFTER_SECONDS_MAX)
     asked, now = _moment(text), _moment(headers.get("Date") or "")
     if asked is None or now is None:
         return None
-    with suppress(TypeError):  # one of them has no zone
+    with suppress(TypeError):  # one of the two dates has no zone
         return min(max(0.0, (asked - now).total_seconds()), RETRY_AFTER_SECONDS_MAX)
     return None
 

@@ -2,7 +2,7 @@
 
 The message has a plain part and an HTML part (RFC 2046). The standard library makes its headers (RFC 5322), and refuses
 line ends in them. `Auto-Submitted` (RFC 3834) keeps the programs of absent people from answering. The Message-ID comes
-from the notice: each try of one notice has the same, so mail programs show it once.
+from the notice. All tries of one notice have the same Message-ID, so mail programs show the notice once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,8 @@ class MailChannel:
         self._refused = lines
 
     def _refusal(self, recipient: str, code: int, words: bytes) -> str:
-        # The recipient is no secret. But it may be the user of the url, which is removed from the server's words.
+        # The recipient is no secret. But the recipient may be the user of the url, and the user is removed from the
+        # server's words.
         return f"{visible(recipient)}: {shown_words(f'{code} {_decoded(words)}', [self._url])}"
 
     def _answered(self, error: smtplib.SMTPResponseException) -> ChannelAway | ChannelRefused:

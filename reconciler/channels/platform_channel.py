@@ -18,7 +18,7 @@ JSON_HEADERS = {"Content-Type": "application/json; charset=utf-8"}
 
 
 class Answers(Protocol):
-    """How one platform answers."""
+    """The check of one platform's answers."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
         """Returns if the platform has accepted the notice. Otherwise raises ChannelAway or ChannelRefused.

@@ -1,12 +1,14 @@
 """Slack: an incoming webhook.
 
 Sources: docs.slack.dev, "Sending messages using incoming webhooks", "Formatting message text", "Text object" and "Rate
-limits"; api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks: POST of JSON to
-https://hooks.slack.com/services/...; a 200 whose body is `ok` is success; refusals are 400, 403, 404 and 410 with one
-word in the body; 429 with Retry-After is the limit, about one message per second. `&`, `<` and `>` are the control
-characters of each text, and are written as entities. A text object of the type `plain_text` has no other markup, and
-with `emoji: false` no emoji. It has at most 3000 characters, a header 150. `verbatim` keeps a mrkdwn text from making
-links by itself.
+limits"; api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks.
+- Request: POST of JSON to https://hooks.slack.com/services/...
+- Success: status 200 with the body `ok`.
+- Refusal: status 400, 403, 404 or 410 with one word in the body.
+- Limit: about one message per second. Above it, Slack answers with status 429 and Retry-After. `&`, `<` and `>` are the
+  control characters of each text, and are written as entities. A text object of the type `plain_text` has no other
+  markup, and with `emoji: false` no emoji. A text has at most 3000 characters, and a header 150. `verbatim` keeps a
+  mrkdwn text from making links by itself.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class SlackAnswers:
     """Answers of Slack: `ok`, or one word."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Does what Answers.require_taken does."""
+        """Checks the answer, as Answers.require_taken describes."""
         word = answer.body[:TEXT_CHARACTERS_MAX].decode("utf-8", "replace").strip()
         if answer.status == 200 and word == "ok":
             return

@@ -1,7 +1,7 @@
-"""The text of a notice in each language: plain lines, which each channel escapes for its own format.
+"""The text of a notice in each language, as plain lines. Each channel escapes the lines for its own format.
 
-Topic, group and detail come from outside. Here they become single lines of limited length. Every character in them is
-visible, and clients find no address to link. A channel escapes what its format takes for markup.
+Topic, group and detail come from outside. This module makes single lines of limited length from them. Every character
+in them is visible, and clients find no address to link. A channel escapes the characters that are markup in its format.
 """
 
 from __future__ import annotations
@@ -175,5 +175,6 @@ def _family(notice: Notice) -> str:
 
 
 def safe_link(url: str) -> str:
-    """Quotes a URL. It leads to the same place, but no character of it ends a link of Markdown, mrkdwn or HTML."""
+    """Quotes a URL. The result leads to the same place, and none of its characters ends a link of Markdown, mrkdwn or
+    HTML."""
     return quote(url, safe=":/?#[]@&=+;,%-._~")

@@ -1,14 +1,19 @@
-"""WeCom (企业微信): message push of a group, once called the group robot.
+"""WeCom (企业微信): the message push of a group, formerly the group robot.
 
-Sources: developer.work.weixin.qq.com, "Message push configuration" (document/path/91770 and 99110): POST of JSON to
-https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=...; `markdown.content` has at most 4096 bytes of UTF-8; 20
-messages per minute; `<@userid>` in it mentions a member. Numbers: "Global error codes" (document/path/90313): 0 is
-success, -1 and 6000 are to be tried again, 45009 is the limit of calls, 45033 that of calls at once, 93000 an unknown
-key. A program must use the number, not the words.
+Sources: developer.work.weixin.qq.com, "Message push configuration" (document/path/91770 and 99110).
+- Request: POST of JSON to https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=...
+- Limits: 4096 bytes of UTF-8 in `markdown.content`, and 20 messages per minute.
+- Mention: `<@userid>` in `markdown.content` mentions a member. Numbers in answers, from "Global error codes"
+  (document/path/90313). A program must use the number, not the words:
+- 0: success.
+- -1 and 6000: try again.
+- 45009: limit of calls.
+- 45033: limit of calls at once.
+- 93000: unknown key.
 
-Markdown: headings, bold, links, code, quotes and colours of a font; no escape is documented. So a character that could
-begin markup is replaced by its form of full width, which is markup for no client. An underscore within a word stays, so
-that names of topics can be copied.
+The documented Markdown has headings, bold, links, code, quotes and colours of a font, but no escape. So a character
+that could begin markup is replaced by its full-width form. No client takes this form for markup. An underscore within a
+word stays, so that names of topics can be copied.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class HalfTopicSource:
         ]
 
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
-        """Sends one PULL_MESSAGE, which the broker answers at once. The pull filters nothing, because halves carry the
+        """Sends one PULL_MESSAGE, which the broker answers at once. The broker filters nothing, because halves have the
         tags of their messages.
 
         The ledger also gets the halves of other shards. So below the offset of any shard, the ledger has all halves
@@ -124,9 +124,8 @@ class HalfTopicSource:
         return half_announcement(record, shards=self._shards)
 
     def _noted(self, result: PullResult) -> PulledBatch:
-        """Stores the pulled halves in the ledger, then returns them. So no offset passes a half that the ledger does
-        not know, and to which a row of the business could belong. The ledger also gets halves that a group does not
-        take, because the group's tags may change.
+        """Stores the pulled halves in the ledger, then returns them. So no offset passes a half that the ledger lacks.
+        The ledger also gets halves that a group does not take, because the group's tags may change.
 
         Raises DatabaseAway. Raises ConfigurationError if the ledger cannot store halves. After both errors the halves
         stay unread.
@@ -149,7 +148,7 @@ class HalfTopicSource:
 
 
 class StoredHalves:
-    """The adapter of HalfReading for verdicts. Reading goes on from the positions of the announcement consumers, and
+    """The adapter of HalfReading for verdicts. Reading continues at the positions of the announcement consumers, and
     moves no offset. Threads may share this object if they may share its parts."""
 
     def __init__(
@@ -174,8 +173,8 @@ class StoredHalves:
             return as_foreign(str(error))
 
     def _left(self, place: Whereabouts, shards: Sequence[Shard]) -> Fact | None:
-        """Reads on from the greatest offset of the groups, because the ledger has all halves below the offset of any
-        group. The offsets are read before the queue's end, so a queue that ends before them has begun again."""
+        """Continues at the greatest offset of the groups, because the ledger has all halves below the offset of any
+        group. The queue's end is read after these offsets. So a queue with a lower end has begun again."""
         queue = AnnouncementQueue(unique_key_topic=HALF_TOPIC, broker=half_queue(place.broker_name), queue_id=0)
         places = [(shard, replace(queue, queue_id=shard.number)) for shard in shards]
         taken = max((at for at in self._half_sets.positions(places).values() if at is not None), default=None)
@@ -228,7 +227,7 @@ def half_masters(routes: Routes, topics: Collection[str]) -> dict[str, str]:
     also has the topic's halves."""
     found: dict[str, str] = {}
     for topic in topics:
-        with suppress(TopicNotFound):  # no producer has sent to the topic yet, or doctor reports it
+        with suppress(TopicNotFound):  # no producer has sent to the topic yet, or `doctor` reports the missing topic
             found |= routes.masters(topic)
     return found
 
@@ -246,10 +245,10 @@ def half_announcement(record: MessageRecord, *, shards: int) -> PulledAnnounceme
 
 
 def noted_half(record: MessageRecord, query: CommitQuery) -> NotedHalf:
-    """Returns what the ledger stores about the half, so that siblings of its business key are found.
+    """Returns the ledger's row of the half, by which siblings with the same business key are found.
 
-    A half without a usable unique key also counts as a message of that business key. The ledger names such a half by
-    its place.
+    A half without a usable unique key also counts as a message of its business key. The ledger names such a half by its
+    place.
     """
     key, value = record.unique_key, query.key_type.value_of(business_key(record, query.key))
     return NotedHalf(
@@ -286,7 +285,7 @@ class WaitingHalves:
 
 
 class HalfQueues:
-    """Reads the waiting halves of half queues, and takes none of them. Thread-safe, without state."""
+    """Reads the waiting halves of half queues, and moves no offset. Thread-safe, without state."""
 
     def __init__(self, client: RemotingClient, routes: Routes, *, shards: int) -> None:
         self._client = client

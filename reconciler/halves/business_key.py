@@ -1,4 +1,4 @@
-"""Finds the business key in a half, and decides what the business's row with this key says about the half."""
+"""Finds the business key in a half, and decides whether the business's row with this key belongs to the half."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from reconciler.halves.ended import OffsetBits
 from reconciler.halves.values import CheckRules, Half, HalfCopy, HalfFate
 
-#: Longest time of a check round, which saves its offset at its end
-#: (TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT).
+#: Longest time of a check round (TransactionalMessageServiceImpl.MAX_PROCESS_TIME_LIMIT). A round saves its offset at
+#: its end.
 LONGEST_ROUND_SECONDS = 60.0
 
 Identity = tuple[str, str]
@@ -64,15 +64,15 @@ def open_halves(
 ) -> Iterator[Half]:
     """Yields the states of halves whose newest copy was not ended.
 
-    `delivered` tells for each half whether the message is in its topic. None or a missing half means that this is
-    unknown. `ended_before` names halves with an older copy that was ended. A broker forgets this end as soon as it has
-    put a younger copy back (fillOpRemoveMap).
+    `delivered` maps each half to whether the message is in its topic. None or a missing half means unknown.
+    `ended_before` names halves with an older copy that was ended. A broker forgets this end once it has put a younger
+    copy back (fillOpRemoveMap).
     """
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         is_fresh = now_ms - copy.store_ms < rules.ended_seen_after_seconds * 1000
         if in_topic and is_fresh and not copy.is_put_back:
-            continue  # committed a moment ago, as most halves are
+            continue  # committed a moment ago: the usual case
         if in_topic:
             state = HalfFate.DELIVERED
         elif copy.identity in ended_before and in_topic is False:
@@ -87,8 +87,8 @@ def open_halves(
 def unnamed_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
-    """Yields the states of halves without OP records, which cannot be read from 4.3 to 4.6. The copies lie at or after
-    the saved offset. A half that is not in its topic counts as open if two rounds had time to pass the half."""
+    """Yields the states of halves whose OP records cannot be read (4.3 to 4.6). The copies lie at or after the saved
+    offset. A half that is not in its topic counts as open if two rounds had time to pass the half."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         if in_topic:
@@ -159,8 +159,8 @@ def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
 
 
 def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms: int) -> float | None:
-    """Returns the seconds for which the check service has not moved from the half at its saved offset. Nothing has
-    ended this half. Returns None if a round may still reach the half. `started_ms` is the time at which the broker
+    """Returns the seconds for which the check service has not moved from the half at its saved offset. `copy` is this
+    half, which was not ended. Returns None if a round may still reach it. `started_ms` is the time at which the broker
     started."""
     return overdue_seconds(
         (now_ms - max(copy.store_ms, started_ms)) / 1000,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from reconciler.errors import ProtocolViolation
 from reconciler.rocketmq.wire.properties import whole_number
 
-#: A block has 2 to this power of offsets, which take 8 KiB.
+#: A block has 2 ** _BLOCK_BITS offsets, and takes 8 KiB.
 _BLOCK_BITS = 16
 _IN_BLOCK = (1 << _BLOCK_BITS) - 1
 #: TransactionalMessageUtil.REMOVE_TAG.

@@ -169,7 +169,8 @@ class MasterQueues:
             yield from ended_offsets(record.body, record.tags)
 
     def shows_unregistered(self, topic: str, end: int) -> bool:
-        """Returns True if QUERY_CONSUME_QUEUE returns entries. Brokers up to 4.6 write the body before they fill it."""
+        """Returns True if QUERY_CONSUME_QUEUE returns entries. Brokers up to 4.6 write the answer's body before they
+        fill in the entries."""
         try:
             return not end or self._entries(topic, end - 1)[0] >= end
         except BrokerRefused:

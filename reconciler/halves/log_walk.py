@@ -1,5 +1,5 @@
-"""Walks a commit log from record to record. Up to 4.2, halves are in no queue, but each outcome in the log names its
-half.
+"""Walks a commit log from record to record. On brokers up to 4.2, no queue has halves, but each outcome in the log
+names its half.
 
 VIEW_MESSAGE_BY_ID at a place of the log returns the record there, whatever its topic. The record's size gives the next
 place. A walk must begin at a proven place, because otherwise a size would be read from the middle of a record. Proven
@@ -28,14 +28,14 @@ from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, deco
 
 #: Most ranges that are walked at once. More ranges make a broker slower.
 WALKERS = 16
-#: A record with this magic says that the rest of its file is empty (CommitLog.BLANK_MAGIC_CODE).
+#: A record with this magic marks the rest of its file as empty (CommitLog.BLANK_MAGIC_CODE).
 _BLANK = 0xCBD43194
 _HEAD = struct.Struct(">iI")
 _FILE_BYTES = 1 << 30
 #: Most places that are taken from queues, and at which walkers may begin.
 _PLACES_MAX = 128
 _PLACES_A_QUEUE = 8
-#: Seconds that a wait is longer than the client's own time-out, which comes first.
+#: A wait is this much longer than the client's own time-out, so that the client's time-out comes first.
 _MARGIN_SECONDS = 5.0
 
 Pair = tuple[str, str]
@@ -166,7 +166,7 @@ def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: 
     before: list[int] = []
     for topic, count in topics.items():
         for queue_id in range(count):
-            with suppress(ReconcilerError):  # the queue may not be read: others have places, too
+            with suppress(ReconcilerError):  # no right to read this queue: other queues have places, too
                 places.update(_places_of(queues, topic, queue_id))
                 if since_ms is not None:
                     before += _before(queues, topic, queue_id, since_ms)

@@ -1,4 +1,4 @@
-"""Adapter of HalfReading, which reads half queues to their ends before a row of the business causes a send.
+"""The adapter of HalfReading. It reads half queues to their ends before a row of the business causes a send.
 
 A row of the business may belong to any message with its key, so the ledger must have each of these messages. A process
 does not rely on halves that other readers have stored. Other readers may have taken the key from another place, and the
@@ -47,7 +47,7 @@ LOOKED_BACK = (64, 1_024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """The position up to which a half queue was read. A broker may give an offset again, and a ledger may be restored
+    """The position up to which a half queue was read. A broker may assign an offset again, and a ledger may be restored
     from a backup. So the position counts only if the last record is still at its offset, and the mark is still in the
     ledger."""
 
@@ -77,8 +77,8 @@ class RemotingHalfReading:
         """`queries` has the commit query of each topic. `client` sends the pulls. A separate client is needed, so that
         a slow pull ends no connection of other clients. `why_not` returns the reason why nobody has accepted the
         topic's query. No half is stored then, because the query of another process may be the right one. `horizon`
-        tells up to which store time brokers have built their queues and indexes. A broker builds the queue after the
-        log, and the index after the queue."""
+        returns the store time up to which brokers have built their queues and indexes. A broker builds the queue after
+        the log, and the index after the queue."""
         self._instance = instance
         self._clock = instance.clock
         self._client = client
@@ -100,14 +100,14 @@ class RemotingHalfReading:
         self._places: dict[tuple[str, str, str], _Place] = {}
 
     def read_to_end(self, topic: str) -> Fact | None:
-        """Reads for at most READ_SECONDS_MAX. The next call goes on where this call stopped."""
+        """Reads for at most READ_SECONDS_MAX. The next call continues where this call stopped."""
         if (refused := self._why_not(topic)) is not None:
             return refused
         with self._lock:
             pace = ReadingRate(self._clock, READ_PER_SECOND)
             self._until_seconds = self._clock.monotonic_seconds() + self._read_seconds
             try:
-                self._instance.routes.refresh(topic)  # a broker that has come since has halves, too
+                self._instance.routes.refresh(topic)  # a broker that joined the route meanwhile has halves, too
                 places = self._instance.routes.whereabouts(topic)
             except ReconcilerError as error:
                 return as_foreign(str(error))
@@ -131,7 +131,7 @@ class RemotingHalfReading:
         behind = half.queue_offset + 1
         end = self._offsets.maximum(master, MessageQueue(topic=half.topic, broker_name=half.broker, queue_id=0))
         if end < behind:
-            return None  # the half itself is there: a broker that says less has not built its queue yet
+            return None  # the queue has the half itself: a broker that reports a lower end has not built its queue yet
         queues = MasterQueues(self._client, half.broker, master, pace=ReadingRate(self._clock, READ_PER_SECOND))
         begins = [max(behind, end - count) for count in self._looked_back]
         begin = next((at for at in begins if at == behind or self._is_indexed(queues, master, half.topic, at)), None)
@@ -142,7 +142,7 @@ class RemotingHalfReading:
                 one.queue_offset for one in self._by_key(master, half.topic, half.unique_key) if _is_of(half, one)
             ]
             if not indexed or max(indexed) < half.queue_offset:
-                return None  # the index has the half itself: an answer without it was cut off
+                return None  # the index has the half itself: an answer without this half was cut off
             if max(indexed) > half.queue_offset:
                 return False
         return not any(_is_of(half, one) for one in queues.records(half.topic, begin, end))

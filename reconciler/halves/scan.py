@@ -132,7 +132,7 @@ class BrokerScan:
         return self.findings
 
     def so_far(self) -> BrokerFindings:
-        """Returns the findings after `run` was interrupted. These findings do not tell whether open halves were
+        """Returns the findings after `run` was interrupted. These findings do not show whether open halves were
         delivered."""
         if self._reading is not None and not self.findings.halves:
             look, not_ended = self._reading
@@ -401,8 +401,8 @@ class HalfLook:
 
 
 class EndsSource:
-    """Reads the OP records of one master. From 5.0 on, they are pulled. From 4.7 to 4.9, they are found by the entries
-    of their queue. From older brokers they cannot be read."""
+    """Reads the OP records of one master. Brokers from 5.0 on let clients pull OP records. On brokers from 4.7 to 4.9,
+    the entries of the OP queue lead to them. Older brokers do not show OP records."""
 
     def __init__(self, queues: MasterQueues) -> None:
         self._queues = queues
@@ -472,8 +472,8 @@ def before_first_round(number: int) -> Fact:
 
 
 def why_unread(error: ReconcilerError) -> Fact:
-    """Returns the reason why halves were not read. For a refusal, the reason leaves out the remedy unless a right is
-    missing, because the remedy names a setting."""
+    """Returns the reason why halves were not read. For a refusal without a missing right, leaves out the remedy,
+    because it names a setting."""
     if isinstance(error, AccessRefused) and error.lacking is not Lacking.RIGHT:
         return REFUSED(why=without_remedy(error))
     return NOT_REACHED(why=str(error))

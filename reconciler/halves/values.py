@@ -54,8 +54,8 @@ class CheckRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCopy:
-    """One record of a half, which is the first copy, a copy that a check has put back, or a copy in the topic of
-    given-up halves."""
+    """One record of a half: the first copy, a copy that a check has put back, or a copy in the topic of given-up
+    halves."""
 
     broker: str
     #: The real topic, which consumers see.
@@ -71,8 +71,8 @@ class HalfCopy:
     asked: int
     #: False for the first copy.
     is_put_back: bool
-    #: Time that the half waits for its first question, which is transactionTimeOut or the half's own
-    #: CHECK_IMMUNITY_TIME_IN_SECONDS.
+    #: Time that the half waits for its first question: transactionTimeOut, or the half's own
+    #: CHECK_IMMUNITY_TIME_IN_SECONDS if that is longer.
     left_alone_seconds: float
     #: The id that the broker's tools use.
     offset_message_id: str
@@ -131,7 +131,8 @@ class BrokerFindings:
     records_read: int = 0
     #: (topic, producer group) -> outcomes of their halves. None if the outcomes are not counted.
     outcomes: dict[tuple[str, str], HalfOutcomes] | None = None
-    #: Time for which the broker's check service has not moved from one half. None if it moves, or if that is unknown.
+    #: Time for which the broker's check service has not moved from one half. None if the service moves, or if this is
+    #: unknown.
     stands_seconds: float | None = None
     #: Facts about what could not be read.
     notes: list[Fact] | None = None
