@@ -2,16 +2,16 @@
 
 Its topic is the *unique-key topic*.
 
-Version 1 is UTF-8 JSON, at most 64 KiB and 500 keys, all of one shard, sent to that shard's queue:
+Version 1 is UTF-8 JSON of at most 64 KiB. It has at most 500 keys, all of one shard, and is sent to the shard's queue:
 
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
 
-Releases up to 0.2.0 know keys of 32 to 64 upper-case hexadecimal digits, an even number of them. These releases refuse
-a whole message for one other key, so other keys travel in messages of their own.
+Releases up to 0.2.0 know only keys of 32 to 64 upper-case hexadecimal digits, with an even number of digits. They
+refuse a whole message because of one other key. So other keys are sent in separate messages.
 
-Version 0 is one bare key, the original design's form, for unique-key topics configured so. An optional message
-property RECONCILER_SIGNATURE holds the hexadecimal HMAC-SHA256 of the body bytes.
+Version 0 is one bare key, for unique-key topics that are configured for it. The optional message property
+RECONCILER_SIGNATURE is the hexadecimal HMAC-SHA256 of the body bytes.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ class Announcement:
 def encode_announcement(announcement: Announcement) -> bytes:
     """Returns a version 1 body. Raises MalformedInput above KEYS_MAX keys or BODY_BYTES_MAX bytes (see split_by_shard).
 
-    An invalid committed_at_ms is replaced by the nearest valid time, because a reader would refuse the whole message
-    otherwise.
+    Replaces an invalid committed_at_ms by the nearest valid time. Otherwise a reader would refuse the whole message.
     """
     if not 0 < len(announcement.keys) <= KEYS_MAX:
         raise MalformedInput(f"an announcement carries 1 to {KEYS_MAX} keys, not {len(announcement.keys)}")
@@ -106,7 +105,7 @@ def _chunks(keys: Sequence[AnnouncedKey]) -> Iterator[list[AnnouncedKey]]:
     chunk: list[AnnouncedKey] = []
     size = 0
     for key in keys:
-        # 128 bytes: the key, its names and its time; a tag may take six bytes a character when escaped.
+        # 128 bytes for the key, the names of the fields and the time. An escaped tag may take six bytes per character.
         cost = 128 + 6 * len(key.tag or "")
         if chunk and (len(chunk) == KEYS_MAX or size + cost > BODY_BYTES_MAX // 2):
             yield chunk
@@ -118,8 +117,8 @@ def _chunks(keys: Sequence[AnnouncedKey]) -> Iterator[list[AnnouncedKey]]:
 
 
 def decode_announcement(body: bytes) -> Announcement:
-    """Reads a version 1 body. Raises MalformedInput, which names the field, for any other bytes. Unknown fields are
-    ignored."""
+    """Reads a version 1 body. Ignores unknown fields. Raises MalformedInput for any other bytes, and names the
+    field."""
     if len(body) > BODY_BYTES_MAX:
         raise MalformedInput(f"announcement of {len(body)} bytes: at most {BODY_BYTES_MAX} are accepted")
     try:

@@ -29,7 +29,8 @@ _PLACES = (UNIQUE_KEY_TOPIC, PROBE_TOPIC, POP_GROUP, _NEW_POP_GROUP, BUSINESS_TO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRight:
-    """What an account may do with a topic, a group or the cluster. An empty tuple: that generation demands no right."""
+    """What an account may do with a topic, a group or the cluster. An empty tuple: this generation of access control
+    demands no right."""
 
     kind: Kind
     #: A name, or a name with one of the placeholders above.

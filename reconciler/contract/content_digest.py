@@ -1,4 +1,5 @@
-"""SHA-256 over what a consumer can see of a message. An equal digest proves that a repaired message equals its half."""
+"""SHA-256 over the parts of a message that a consumer sees. An equal digest proves that a repaired message equals its
+half."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ def content_digest(
 ) -> bytes:
     """Returns 32 bytes over topic, tags, keys, the user properties sorted by name, and the uncompressed body.
 
-    Each part is a 4-byte big-endian length and its bytes (UTF-8). `keys` is the KEYS property as sent. On 3.2.6 the
-    leading unique key is left out (see content_keys). Reserved properties are left out. JSON may contain half of a
-    surrogate pair; that half counts as a question mark, as Java's String.getBytes writes it.
+    Each part is a 4-byte big-endian length, followed by the part's bytes (UTF-8). `keys` is the KEYS property as sent.
+    On 3.2.6 the leading unique key is left out (see content_keys). Reserved properties are left out. Half of a
+    surrogate pair, which JSON may contain, counts as a question mark, as in Java's String.getBytes.
     """
     texts = [topic, tags or "", keys or ""]
     for pair in user_properties(properties).items():
         texts += pair
-    # Consumers pay for this digest on every message. So one update covers all parts but the body, and the body, which
-    # may be long, is not copied.
+    # Consumers compute this digest for every message. So one update covers all parts except the body. The body may be
+    # long, and is not copied.
     parts: list[bytes] = []
     for text in texts:
         part = text.encode("utf-8", "replace")
@@ -36,8 +37,8 @@ def content_digest(
 
 
 def content_keys(keys: str | None, unique_key: str) -> str:
-    """Returns KEYS without the leading unique key, which this project writes for brokers without an index on UNIQ_KEY
-    (3.2.6)."""
+    """Returns KEYS without the leading unique key. This project writes that key for brokers without an index on
+    UNIQ_KEY (3.2.6)."""
     parts = (keys or "").split(" ")
     if parts[0] == unique_key:
         parts = parts[1:]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 #: Keys younger than this are never judged.
 GRACE_PERIOD_SECONDS = 30.0
-#: People are told of a message that waits for its group longer than this.
+#: People are told of a message that has waited for its group for longer than this.
 LAG_ALARM_SECONDS = 300.0
 #: Length of the lease of a shard's rounds, and of the lease of its announcements.
 LEASE_SECONDS = 30.0
@@ -32,11 +32,11 @@ BREAKER_CANDIDATES_MIN = 1_000
 #: Share of a round's announcements above which the breaker opens.
 BREAKER_SHARE = 0.05
 
-#: The sweeper announces a NEW outbox row that is older than this, because its producer had enough time to do so.
+#: The sweeper announces a NEW outbox row that is older than this. Its producer had enough time to announce it.
 SWEEP_AFTER_SECONDS = 5.0
 #: The sweeper looks up an ANNOUNCED row that is older than this in the inboxes.
 SETTLE_AFTER_SECONDS = 3_600.0
-#: The sweeper announces a row again that is still unsettled after this.
+#: The sweeper announces a row again if the row is still unsettled after this time.
 ANNOUNCE_AGAIN_AFTER_SECONDS = 21_600.0
-#: SETTLED and ROLLED_BACK rows are deleted after so many days.
+#: SETTLED and ROLLED_BACK rows are deleted after this number of days.
 OUTBOX_KEEP_DAYS = 30

@@ -1,13 +1,13 @@
-"""The words by which 0.2.0 decides where it has no code. Only this file reads sentences, besides one expression of the
-ledger's retention, which uses BEGINS_DISMISSED.
+"""The words by which 0.2.0 decides, because it has no codes. Only this file reads sentences. BEGINS_DISMISSED is also
+used by one expression of the ledger's retention.
 
 A process of 0.2.0 that runs beside this release overwrites the text of a row but not the fact beside the text. So a
 stored fact counts only for the text that it was written with (stored_facts.py). A row without a fact gets its code from
-the first words of the text of 0.2.0. The texts of this release begin with the same words, which a test compares
-(reconciler/words). Otherwise 0.2.0 would send a message that a person dismissed.
+the first words of the text of 0.2.0. The texts of this release (reconciler/words) must begin with the same words, and a
+test compares both. Otherwise 0.2.0 would send a message that a person dismissed.
 
-This file can go in 0.4.0. No 0.2.0 runs beside that release, whose migration gives a fact to each row that still has
-none.
+Release 0.4.0 can delete this file. No 0.2.0 runs beside 0.4.0, and the migration of 0.4.0 gives a fact to each row
+without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The evidence of a window as the audit reads it: one folder that holds everything.
+"""The evidence of a window in the form that the audit reads: one folder.
 
 ::
 
@@ -12,10 +12,10 @@
     DIR/repair/*.parquet                      reconciler_repair
     DIR/history/...                           a history (contract/history_row.py), or evidence.json names its path
 
-A row group has keys of one prefix (contract/history_row.py): evidence.json names each one's, with its rows and the
-SHA-256 of its bytes, and that of the footer, so that a task reads and believes its own row groups only. A file may
-instead lie in DIR/<table>/prefix=<NN>/, whole of one prefix: versions 1 and 2 knew no other. The audit collects
-databases into this layout, or reads a folder with this layout.
+A row group has keys of one prefix (contract/history_row.py). For each row group, evidence.json names the prefix, the
+number of rows, and the SHA-256 of the bytes. For each file, it names the SHA-256 of the footer. So a task reads and
+checks only its own row groups. A file with keys of only one prefix may instead lie in DIR/<table>/prefix=<NN>/, as all
+files of versions 1 and 2 do. The audit collects databases into this layout, or reads a folder with this layout.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ REPAIR_EVIDENCE = Table(
 
 EVIDENCE_TABLES = (OUTBOX_EVIDENCE, INBOX_EVIDENCE, EFFECTS_EVIDENCE, CANDIDATE_EVIDENCE, REPAIR_EVIDENCE)
 
-#: Not partitioned: DIR/ledger_round/*.parquet. The rounds that the ledger stored and did not void, from the window's
-#: start to its close: the history must hold each of them. The table is absent if no ledger was collected.
+#: DIR/ledger_round/*.parquet, without prefixes. The rounds that the ledger stored and did not void, from the window's
+#: start to its close. The history must contain each of these rounds. The table is absent if no ledger was collected.
 LEDGER_ROUND_EVIDENCE = Table(
     name="ledger_round",
     doc="Stored rounds of the ledger.",

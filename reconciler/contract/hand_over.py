@@ -10,13 +10,13 @@ JSON text:
 
 `content_digest` is the digest of the outbox row or, without one, of the half (contract/content_digest.py). The reader
 computes the digest of the message again and refuses a message that was changed. A row of an older service has no digest
-and is not compared. The digest stops accidents, not a person with UPDATE on the ledger, since that person can write
-another digest. `signature` stops that person, too. The signature is the HMAC-SHA256 of the row's place and digest under
-the secret of the announcements. Without that secret, no signature is written.
+and is not compared. The digest shows accidents. A person with UPDATE on the ledger could write another digest, too.
+`signature` also stops such a person. The signature is the HMAC-SHA256 of the row's place and digest under the secret of
+the announcements. Without that secret, no signature is written.
 
-`StoredMessage` of reconciler/policy/evidence.py has these fields, so encode_hand_over(message) takes one, and
-``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` gives it back. The transaction bits
-are left out, because a message that was handed over is no longer a record of a broker.
+encode_hand_over(message) takes a `StoredMessage` (reconciler/policy/evidence.py), which has these fields.
+``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` makes the message again. The
+transaction bits are left out, because a message that was handed over is no longer a record of a broker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ VERSION = 1
 
 
 class HandOverSource(Protocol):
-    """What encode_hand_over reads. StoredMessage has all of these fields."""
+    """The fields that encode_hand_over reads. StoredMessage has all of them."""
 
     @property
     def unique_key(self) -> str: ...  # noqa: D102 - the fields are explained in evidence.py

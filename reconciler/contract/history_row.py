@@ -1,11 +1,11 @@
-"""History as plain data: its streams, their columns, where a row lies. The reconciler writes the history, and the audit
-reads it.
+"""History as plain data: its streams, their columns, and the folder of each row. The reconciler writes the history, and
+the audit reads it.
 
 A stream is a folder of Parquet files,
-``<history>/<stream>/environment=<env>/date=<YYYY-MM-DD>/[prefix=<NN>/]*.parquet``:
-`date` is the UTC day of `at_ms`; `prefix` is CRC-32 of the key's bytes modulo 64, two digits, for streams whose rows
-have a key. Only files named by the manifest count (contract/manifest.py). Rows may be there twice (a round
-that was captured by two daemons, a batch written again after a crash): readers take streams as sets of rows.
+``<history>/<stream>/environment=<env>/date=<YYYY-MM-DD>/[prefix=<NN>/]*.parquet``: `date` is the UTC day of `at_ms`.
+`prefix` is CRC-32 of the key's bytes modulo 64, as two digits, for streams whose rows have a key. Only files that the
+manifest names count (contract/manifest.py). A row may be stored twice, if two daemons captured its round, or a batch
+was written again after a crash. So readers take a stream as a set of rows.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Leaving(StrEnum):
 
 
 class SnapshotKind(StrEnum):
-    """Why pending was written down. AT_REST: the shard was at rest and its pending set was empty. Until the time of
-    this row, no rounds ran but those up to `generation`."""
+    """Why a snapshot of pending was written. AT_REST: the shard was at rest, and its pending set was empty. Until the
+    time of this row, no round later than `generation` ran."""
 
     DAY_END = "DAY_END"
     SHUTDOWN = "SHUTDOWN"

@@ -99,8 +99,8 @@ TOO_MANY_SO_FAR = Code(
     left_over=Field.NUMBER,
     ceiling=Field.NUMBER,
 )
-#: Why the circuit breaker opened for rounds less than five seconds apart, which are counted together over so many
-#: seconds.
+#: Why the circuit breaker opened for rounds less than five seconds apart. Such rounds are counted together over
+#: `seconds`.
 TOO_MANY_TOGETHER = Code("hold.too-many-together", losses=Field.NUMBER, seconds=Field.NUMBER, ceiling=Field.NUMBER)
 TOO_MANY_TOGETHER_SO_FAR = Code(
     "hold.too-many-together-so-far",

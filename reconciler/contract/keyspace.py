@@ -1,7 +1,7 @@
 """Every Redis key, built in one place.
 
-``K = reconciler:v1:{<environment>:<topic>:<group>:<shard>}``; the braces are the Cluster hash tag, so all keys
-of a shard live in one slot and one script may touch them.
+``K = reconciler:v1:{<environment>:<topic>:<group>:<shard>}``. The braces are the Cluster hash tag. So all keys of a
+shard live in one slot, and one script may touch them.
 
 | key | type | holds | written by | read by |
 |---|---|---|---|---|
@@ -28,22 +28,22 @@ of a shard live in one slot and one script may touch them.
 | reconciler:v1:{<environment>:use}:sharers | HASH | token of a process that shares the subscriptions -> ms of Redis TIME until which it does unless it renews that, the length of this in ms, digest of the subscriptions' names; expires | run | run |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
-The *half set* (K:half) has the keys that were announced and must arrive, the *commit set* (K:commit) those that were
-consumed. A key is *pending* from the round that finds it in the one and not in the other until it is matched or settled.
-The *generation* counts the rounds of a shard and is their fence; an *epoch* is one life of Redis' memory.
+The *half set* (K:half) has the keys that were announced and must arrive. The *commit set* (K:commit) has the keys that
+were consumed. If a round finds a key in the half set alone, the key is *pending* until it is matched or settled. The
+*generation* counts the rounds of a shard and is their fence. An *epoch* is one life of Redis' memory.
 
 Only the leases, the use of the environment, its sharers and the inbox have a time to live.
 
-A member stands for one unique key. Of a key of 32 to 64 upper-case hexadecimal digits, an even number, it is the bytes
-that they spell: the key
+A member stands for one unique key. For a key of 32 to 64 upper-case hexadecimal digits, with an even number of digits,
+the member is the bytes that the digits spell: the key
 `7F00000100002A9F12AB34CD56EF0001` is the 16 bytes `7F 00 00 01 00 00 2A 9F 12 AB 34 CD 56 EF 00 01` (Java:
 `HexFormat.of().parseHex(key)`; Python: `bytes.fromhex(key)`), and in redis-cli
 `SADD "reconciler:v1:{prod:orders:billing:3}:commit" "\\x7f\\x00\\x00\\x01\\x00\\x00\\x2a\\x9f\\x12\\xab\\x34\\xcd\\x56\\xef\\x00\\x01"`.
-Of every other key it is a zero byte and the ASCII text, with zero bytes behind it up to 33 bytes: the key of a Go client
-`0A000001A1B2000000003c5de2a0000b` is `00`, then the 32 characters; one of 20 characters is `00`, then the 20, then
-twelve times `00` (Python: `(b"\\0" + key.encode()).ljust(33, b"\\0")`).
-The 32 bytes of the text alone match nothing; `reconciler status` names such members. The shard is the CRC-32 of the
-*text*, modulo the number of shards.
+For every other key the member is a zero byte and the ASCII text, with zero bytes behind it up to 33 bytes (Python:
+`(b"\\0" + key.encode()).ljust(33, b"\\0")`). The member of the key `0A000001A1B2000000003c5de2a0000b` of a Go client is
+`00`, then the 32 characters. The member of a key of 20 characters is `00`, then the 20 characters, then twelve times
+`00`. The 32 bytes of the text alone match nothing, and `reconciler status` names such members. The shard is the CRC-32
+of the *text*, modulo the number of shards.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ HISTORY_GENERATIONS_MAX = 4
 TIMES_KEPT = 64
 #: The time of rounds may be ahead of Redis' clock by this much. If it is further ahead, Redis' clock dates the keys.
 AHEAD_MS_MAX = 1_000
-#: Most entries of K:covered that are kept for the floor. If there are more, the entry is deleted that leaves the
-#: smallest gap for its age.
+#: Most entries of K:covered that are kept for the floor. Above this number, the entry that leaves the smallest gap for
+#: its age is deleted.
 COVERED_ROUNDS_MAX = 64
 
 #: The end of a half queue's name.
 _HALF_QUEUE = "/half"
 
-#: Most members of K:apart. Further keys are not set apart; a verdict finds out the tag of each such key.
+#: Most members of K:apart. Further keys are not set apart. A verdict finds out the tag of each further key.
 APART_KEYS_MAX = 250_000
 
 #: Number of queues of the unique-key topic on every master. Every subscription on the topic has as many shards.
@@ -156,7 +156,7 @@ class ShardKeys:
 
     @property
     def proofs(self) -> str:
-        """The records that prove that the queues are still those that were read."""
+        """The records that prove that a queue is still the queue that was read."""
         return f"{self.root}:proofs"
 
     @property
@@ -175,7 +175,7 @@ class ShardKeys:
 
 
 def meta_key(subscription: Subscription) -> str:
-    """Returns the hash that says how many shards a subscription has."""
+    """Returns the key of the hash with a subscription's number of shards."""
     return f"{PREFIX}{{{subscription.environment}:{subscription.topic}:{subscription.group}}}:meta"
 
 
@@ -185,7 +185,7 @@ def keys_of(environment: str) -> str:
 
 
 def use_key(environment: str) -> str:
-    """Returns the key that says for which cluster the environment is used."""
+    """Returns the key of the cluster for which the environment is used."""
     return f"{PREFIX}{{{environment}:use}}:brokers"
 
 

@@ -1,8 +1,7 @@
-"""What each *role* may do and what it needs: in Redis, in the databases, and on the brokers. A role is one kind of
-process.
+"""The rights of each *role* in Redis, in the databases and on the brokers. A role is one kind of process.
 
-This table is read by `doctor`, by docs/reference/rights.md, and by the tests that take away one right after the other.
-The table leaves out the tables of a service's own business, and the owner's login that `reconciler db upgrade` needs.
+`doctor` and docs/reference/rights.md use these rights. Tests remove one right after the other. Two kinds of rights are
+left out: those on a service's business tables, and those of the owner's login for `reconciler db upgrade`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class RedisUser:
     commands: tuple[str, ...]
 
     def rules(self, *, environment: str, password: str, without: str | None = None) -> list[str]:
-        """Returns the words that follow `user <name>` in a configuration, and ACL SETUSER <name>."""
+        """Returns the words after `user <name>` in a configuration, or after `ACL SETUSER <name>`."""
         keys = [f"~{pattern % environment}" for pattern in self.keys]
         return ["on", f">{password}", *keys, "-@all", *(f"+{one}" for one in self.commands if one != without)]
 
@@ -56,7 +55,7 @@ class SqlRight:
     only_mysql: bool = False
     #: The setting without which the right is not needed. Empty: the right is always needed.
     only_with: str = ""
-    #: What the role leaves undone without the right, while it does everything else. None: the role needs the right.
+    #: What the role leaves undone without the right. None: the role cannot work without the right.
     without_it: Fact | None = None
 
     def __str__(self) -> str:
@@ -82,7 +81,7 @@ class Role:
 
     @property
     def databases(self) -> Mapping[Tree, tuple[SqlRight, ...]]:
-        """Tables -> the role's rights there. A missing tree: the role does not reach these tables."""
+        """Tree -> the role's rights on the tree's tables. The role does not reach a missing tree."""
         every: dict[Tree, tuple[SqlRight, ...]] = {"outbox": self.outbox, "inbox": self.inbox, "ledger": self.ledger}
         return {tree: rights for tree, rights in every.items() if rights}
 
@@ -101,14 +100,14 @@ def grants(rights: Iterable[SqlRight], *, login: str, is_mysql: bool) -> list[st
     return [f"GRANT {', '.join(granted)} ON {table} TO {login}" for table, granted in verbs.items()]
 
 
-#: What is missing if a role goes on without the right.
+#: What a role leaves undone if it lacks a right.
 SINCE_UNKNOWN = Code("rights.since-unknown")
 COMPLETE_AT_ONCE = Code("rights.complete-at-once")
 REST_NOT_KEPT = Code("rights.rest-not-kept")
 REST_UNSEEN = Code("rights.rest-unseen")
 HALVES_NOT_KEPT = Code("rights.halves-not-kept")
 HALVES_NOT_NAMED = Code("rights.halves-not-named")
-#: Tables without which a role goes on.
+#: Tables that a role can work without.
 _WITHOUT_TABLE = {tables.SUBSCRIPTION.name: SINCE_UNKNOWN(), tables.HALF.name: HALVES_NOT_KEPT()}
 
 
@@ -183,7 +182,7 @@ _ALL_OF_LEDGER = (
 _EVIDENCE_OF_OUTBOX = (*_on(tables.OUTBOX, "SELECT"), *_on(tables.OUTBOX_IDENTITY, "SELECT"))
 _REVISION = {tree: SqlRight(verb="SELECT", table=table) for tree, table in tables.VERSION_TABLES.items()}
 _HAND_OVERS = (*_on(tables.REPAIR, "SELECT", "UPDATE"), *_on(tables.HOLD, "SELECT"))
-#: The rights of a process that only tells people, and so writes no other table.
+#: The rights that a process needs to send notices.
 _TELLING = tuple(
     replace(right, only_with="notifiers", without_it=REST_UNSEEN() if right.without_it else None)
     for right in (

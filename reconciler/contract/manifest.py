@@ -1,10 +1,10 @@
 """The manifest of a history as plain data: the chain that makes a missing, doubled or altered file visible.
 
 ``<history>/manifest/environment=<env>/<sequence, 12 digits>.json``, one entry per write. Numbers begin at 1 and have no
-hole. An exclusive link makes each entry, so that two writers never take one number. An entry is canonical JSON (sorted
-keys, no spaces, UTF-8, one newline at the end) and names the SHA-256 of the entry before it ("" for the first). The
-files of a history are those that an entry added and no later entry removed. Any other file in the folders does not
-belong to the history.
+hole. A writer makes each entry by an exclusive link, so that two writers never take the same number. An entry is
+canonical JSON (sorted keys, no spaces, UTF-8, one newline at the end) and names the SHA-256 of the entry before it (""
+for the first). The files of a history are those that an entry added and no later entry removed. Any other file in the
+folders does not belong to the history.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ManifestEntry:
     sequence: int
     #: SHA-256 of the entry before, in hexadecimal. "" for the first entry.
     previous: str
-    #: "seal" (new rows), "compact" (the same rows in fewer files) or "retire" (older than the history is kept).
+    #: "seal" (new rows), "compact" (the same rows in fewer files) or "retire" (rows past their retention).
     action: str
     #: Name of the writing process, for people.
     writer: str

@@ -1,6 +1,5 @@
-"""Codes for what a person reads about a key that is repaired or dismissed by hand, and about its half. Answers with
-these codes are kept for a day, and with jobs.
-"""
+"""Codes about a key that a person repairs or dismisses, and about the key's half. Answers with these codes are kept for
+a day with their request, and with jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from reconciler.contract.facts import Code, Field
 
 # ---- a repair by hand
 WOULD_BE_OPENED = Code("manual.would-be-opened")
-#: For a key with the verdict QUARANTINED, of which no repair begins.
+#: The key has the verdict QUARANTINED, and no repair begins.
 OVER_WITHOUT_EFFECT = Code("manual.over-without-effect", why=Field.FACT, ending=Field.FACT)
 HELD_FIRST = Code("manual.held-first", by=Field.NAMES, then=Field.FACT)
 _CHANGED: Mapping[str, Field] = {"unique_key": Field.NAME, "group": Field.NAME}

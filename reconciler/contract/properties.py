@@ -17,9 +17,9 @@ OUTBOX_MARK = "RECONCILER_OUTBOX"
 
 #: These properties are never copied by a republish and are never part of the content digest. A name that a service may
 #: set must not be added here, because plug-ins of two releases would then compute two digests of one message.
-#: TRACE_CONTEXT is such a name: proxies set it for gRPC producers, and callers of other clients may do so. Names that
-#: begin with __RMQ.TRANSIENT. are set by Java clients on what they have pulled, and TRANS_OFFSET by brokers on OP
-#: records: no copy that is compared has them. __LITE_TOPIC (5.5) is the sender's own word, and so content.
+#: TRACE_CONTEXT is such a name: proxies set it for gRPC producers, and users of other clients may set it. Two kinds of
+#: names are left out because no compared copy has them: Java clients set names that begin with __RMQ.TRANSIENT. on
+#: pulled messages, and brokers set TRANS_OFFSET on OP records. The sender sets __LITE_TOPIC (5.5), so it is content.
 RESERVED = frozenset(
     {
         "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "DELAY", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID", "TRAN_MSG", "PGROUP",

@@ -1,4 +1,4 @@
-"""Codes for what a commit query answers about a half if the answer is none of the listed values. Verdicts keep them."""
+"""Codes of a commit query's answers about a half that are none of the listed values. Verdicts keep these codes."""
 
 from __future__ import annotations
 

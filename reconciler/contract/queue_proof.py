@@ -1,10 +1,10 @@
 """Proves that a queue is still the queue that was read. Offsets alone prove nothing, because a broker may assign them
 again.
 
-A broker stores other records at offsets that were read before, if it lost its tail or if its topic was created again.
-Causes of a lost tail are an asynchronous flush, a fail-over to a slave that was behind, and a store that was put back.
-So the announcement consumer stores beside its offset the last record that it saw there, and a *trail* of earlier
-records: one per minute for an hour, and one per hour for the brokers' retention.
+If a broker lost its tail, or its topic was created again, it stores other records at offsets that were read before.
+Causes of a lost tail are an asynchronous flush, a fail-over to a slave that was behind, and a restored store. So the
+announcement consumer stores beside its offset the last record before this offset, and a *trail* of earlier records: one
+per minute for an hour, and one per hour for TRAIL_HOURS.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-#: A proof is not used to read on if its record lies further before its offset than this (announcing/proving.py).
+#: Reading continues by a proof only if its record lies at most this number of offsets before its offset
+#: (announcing/proving.py).
 NEAR_OFFSETS_MAX = 1_000
 
 _MINUTE_MS = 60_000
@@ -62,7 +63,7 @@ class QueueProof:
 
 
 def beginning_before(offset: int) -> QueueRecord:
-    """Returns a record for a queue if the broker has confirmed that the queue has no record before this offset."""
+    """Returns a record that means "no record before this offset". Use it only if the broker has confirmed this."""
     return QueueRecord(queue_offset=offset - 1, stored_at_ms=0, commit_log_offset=0, unique_key="")
 
 

@@ -33,5 +33,5 @@ def revision() -> str:
 
 
 def version_line() -> str:
-    """Returns what is installed, in words for people."""
+    """Returns the release and the revision in one line for people."""
     return f"reconciler {release()} (revision {revision()})"

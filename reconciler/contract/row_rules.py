@@ -30,8 +30,8 @@ NAME_CHARACTERS = 160
 #: Most brokers that are remembered for one topic, because a route from a hostile name server must not fill a table.
 BROKERS_MAX = 1_000
 
-#: The beginning of a Redis in the list of a use. Brokers begin with the name of a cluster there, which contains no
-#: blank.
+#: The beginning of a Redis in the list of a use. A broker in the list begins with the name of a cluster, which contains
+#: no blank.
 _REDIS = "Redis "
 
 
@@ -83,8 +83,8 @@ def bounded_text(text: str, characters: int = TEXT_CHARACTERS) -> str:
 
 
 def is_storable(text: str, characters: int = NAME_CHARACTERS) -> bool:
-    """Returns True if every database stores the text unchanged. A changed text must not be used to look up a row,
-    because that is an error there."""
+    """Returns True if every database stores the text unchanged. Do not look up rows by other texts, because some
+    databases raise an error for them."""
     return bounded_text(text, characters) == text
 
 
@@ -141,8 +141,8 @@ def later_end(one_ms: int | None, other_ms: int | None) -> int | None:
 
 
 def held_again(held_by: str, held_because: str, *, by: str, reason: str) -> str:
-    """Returns the reason of a HOLD that a second person asks for, or the same person with another reason. The newest
-    reason comes first.
+    """Returns the reason of a HOLD that is asked for again: by a second person, or by the same person with another
+    reason. The newest reason comes first.
 
     If the same person repeats the same words, nothing changes.
     """

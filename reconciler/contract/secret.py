@@ -24,7 +24,7 @@ class SecretText:
     __slots__ = ("_first", "_source")
 
     def __init__(self, first: str, source: SecretSource | None = None) -> None:
-        """`first`: the present text. `source`: from now on the text comes from there. None: the text never changes."""
+        """`first`: the present text. `source`: the source of all later texts. None: the text never changes."""
         self._first = first
         self._source = source
 

@@ -1,9 +1,9 @@
 """The sources of secrets: a file, or the output of a command. Files and commands are read again while the process runs.
 
-A *file* is looked at again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input. The command's
+A *file* is read again after FILE_KEEP_SECONDS. A *command* runs without a shell and without input. The command's
 standard error is discarded, because it may contain the secret. The command's output is kept for COMMAND_KEEP_SECONDS.
-As soon as a server has refused the secret, both are read again. If a later reading fails, the secret stays unchanged,
-and a warning is logged.
+After a server has refused a secret, its source is read again at once. If a later reading fails, the secret stays
+unchanged, and a warning is logged.
 
 A text may have several lines. For settings that take a list, each line is one secret.
 """

@@ -7,8 +7,8 @@ value's place and length in the text are stored. Columns, and rows of earlier re
 the fields.
 
 A process that knows no codes, such as one of 0.2.0, reads and writes the text only. A fact counts only for the text
-that it was stored with, because 0.2.0 overwrites the text and leaves the fact. Of a code of a newer release, only the
-text is shown.
+that it was stored with, because 0.2.0 overwrites the text and leaves the fact. If a newer release wrote an unknown
+code, only the text is shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REASON = "reason"
 #: Most characters of a text that are kept.
 TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
-#: A value with at least so many characters takes more room than its place in the text.
+#: A value with at least this number of characters takes more room than its place in the text.
 _CHARACTERS_MIN = 8
 
 
@@ -53,7 +53,7 @@ CODES = codes_of(answers, kept_facts, outcomes, query_answers, reasons)
 def with_texts(
     values: Mapping[str, object], english: Callable[[Fact], str], *, characters_max: int = TEXT_CHARACTERS_MAX
 ) -> dict[str, object]:
-    """Returns the values, ready for JSON. Each fact is there twice: as its bounded text, and as code and fields in
+    """Returns the values, ready for JSON. Each fact appears twice: as its bounded text, and as code and fields in
     `facts`."""
     found: dict[str, object] = {}
     facts: dict[str, object] = {}
@@ -78,12 +78,13 @@ def beside(name: str, text: str, fact: Fact) -> dict[str, object]:
 
 
 def column_of(fact: Fact, text: str) -> str:
-    """Returns the value of the fact's column. That column lies beside the column of the text."""
+    """Returns the value of the fact's column, beside the column of the text."""
     return json.dumps({**bounded(fact), _OF_TEXT: _sum(text)}, separators=(",", ":"))
 
 
 def fact_of_column(value: object, text: str) -> Fact | None:
-    """Returns the fact of such a column. None: the fact is of another text, or this release does not know its code."""
+    """Returns the fact that column_of() wrote. None if the fact belongs to another text, or this release does not know
+    its code."""
     try:
         stored = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
@@ -97,7 +98,7 @@ def begins_column(code: Code) -> str:
 
 
 def fact_in(values: Mapping[str, object], name: str, codes: Mapping[str, Code] = CODES) -> Fact | None:
-    """Returns the fact beside a text. None: no fact is stored there, or this release does not know it."""
+    """Returns the fact beside a text. None if no fact is stored, or this release does not know it."""
     stored, text = _stored(values, name)
     return _of_list(stored, text, codes) if isinstance(stored, list) else fact_of(stored, codes)
 
@@ -150,7 +151,7 @@ def _value(kind: Field | None, plain: Any, codes: Mapping[str, Code]) -> Any:
 
 
 def _stored(values: Mapping[str, object], name: str) -> tuple[object, str]:
-    """Returns the stored fact beside the text of that name, and the text. None: no fact is stored there."""
+    """Returns the stored fact beside the text of that name, and the text. None if no fact is stored."""
     facts, text = values.get(FACTS), values.get(name)
     stored = facts.get(name) if isinstance(facts, Mapping) else None
     return (stored, text) if isinstance(text, str) and _is_of(stored, text) else (None, "")

@@ -1,4 +1,4 @@
-"""A *subscription* is a topic as one consumer group sees it. Subscriptions are what is reconciled.
+"""A *subscription* is a topic as one consumer group sees it. Each subscription is reconciled by itself.
 
 A *shard* is a slice of a subscription's keys.
 """

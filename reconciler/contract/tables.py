@@ -1,9 +1,9 @@
-"""Tables as plain data. SQLAlchemy tables, DDL, the tests of migrations and the docs are made from this
-(reconciler/sql).
+"""Tables as plain data. SQLAlchemy tables and DDL (reconciler/sql), tests of migrations and docs are made from it.
 
 The tables are the evidence. The *outbox* of a producer proves its commits, and the *inbox* of a consumer its effects.
 The *ledger* keeps what the reconciler judged and did. Redis proves nothing. All times are milliseconds UTC, as BIGINT,
-of the database's own clock (SQLite: the host's)."""
+of the database's own clock (SQLite: the host's).
+"""
 
 from __future__ import annotations
 
@@ -169,8 +169,8 @@ FORMER_NAMES_TOPIC = "(offset message ids)"
 
 
 def is_former_name_of_another(unique_key: str, *, topic: str, duplicate_of: str | None) -> bool:
-    """Returns True if a row under a former name of the key is known to belong to another message. Such rows name their
-    message, because a broker whose store was replaced assigns offsets, and so these names, again."""
+    """Returns True if a row under a former name of the key belongs to another message. Such rows name their message: a
+    broker whose store was replaced assigns offsets again, and so the same names."""
     return topic == FORMER_NAMES_TOPIC and duplicate_of != unique_key
 
 

@@ -3,7 +3,7 @@ Consortium).
 
 OpenTelemetry's Java instrumentations of the RocketMQ clients 4.8 and 5.0 write the header into the user properties
 (their MapSetter and MessageMapSetter). A service may write the header itself. Proxies write the field trace_context of
-gRPC clients as TRACE_CONTEXT (MessageConst.PROPERTY_TRACE_CONTEXT); older instrumentations of these clients use this
+gRPC clients as TRACE_CONTEXT (MessageConst.PROPERTY_TRACE_CONTEXT). Older instrumentations of these clients use this
 field.
 """
 

@@ -1,9 +1,10 @@
-"""The *unique key* of a message: property UNIQ_KEY, the same on the half and on the committed copy. Not the "msgId".
+"""The *unique key* of a message: its property UNIQ_KEY, which is equal on the half and on the committed copy. The
+"msgId" is another id.
 
-What clients write into it:
+Clients write these keys:
 
-- 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Java, C++, Node and this project's write upper
-  case; Go (rocketmq-client-go 2.1.2, primitive.CreateUniqID) ends with digits in lower case
+- 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Those of Java, C++, Node and this project write
+  upper case. Keys of Go (rocketmq-client-go 2.1.2, primitive.CreateUniqID) end in lower case
 - 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec); Rust writes lower case
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)
 
@@ -44,7 +45,7 @@ UNIQUE_KEY_PATTERN = "[0-9A-Za-z_-]{16,64}"
 _SHAPE = re.compile(UNIQUE_KEY_PATTERN)
 _KEY_BYTES = frozenset(b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_-")
 _HEXADECIMAL = frozenset(b"0123456789ABCDEFabcdef")
-#: Stands before the digits of bytes that are the member of no key. No key contains the colon.
+#: The prefix of the text for bytes that are the member of no key. No key contains the colon.
 _NO_KEY = "bytes:"
 
 
@@ -66,8 +67,8 @@ def is_digits(unique_key: str) -> bool:
 
 
 def in_other_case(unique_key: str) -> tuple[str, ...]:
-    """Returns keys that differ from this key only in case, as clients write them: the first part in one case, and the
-    rest in the other. There are at most two for each character."""
+    """Returns the keys that differ from this key only in case and that a client may write: the first part in one case,
+    and the rest in the other. At most two keys per character."""
     upper, lower = unique_key.upper(), unique_key.lower()
     places = range(len(unique_key) + 1)
     found = dict.fromkeys(one[:n] + rest[n:] for one, rest in ((upper, lower), (lower, upper)) for n in places)

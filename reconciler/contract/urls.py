@@ -1,6 +1,6 @@
 """URLs of databases, Redis and mail servers. Only this module reads them, and decides which parts are shown.
 
-Only the parts that name the service are shown: scheme, hosts, database. So the code needs no list of what is secret. If
+Only the parts that name the service are shown: scheme, hosts, database. So the code needs no list of secret parts. If
 two drivers could read a text in two ways, the text is refused, because a piece of a password could be taken for a host.
 No error of this module repeats a piece of the text, except the name of a parameter.
 
@@ -35,7 +35,7 @@ _ADDRESS = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)(?::(?P<port>[0-9]{1,5}))?"
 )
 _NAME = re.compile(r"[a-z][a-z_]{1,39}")
-#: Parameters that say where the server is. _PLACE matches those of their values that can be a place.
+#: Parameters with the place of the server. _PLACE matches the values that can be a place.
 _WHERE = frozenset({"host", "port", "hostaddr", "dbname", "service", "unix_socket", "db"})
 _PLACE = re.compile(r"[A-Za-z0-9_./:,\[\]-]{1,200}")
 
@@ -64,7 +64,7 @@ class Url:
         return f"<{self}>"
 
     def blot(self, text: str) -> str:
-        """Returns a driver's words without the secrets of this URL. Parts that are shown anyway stay."""
+        """Returns a driver's words without the secrets of this URL. A secret that equals a shown part stays."""
         shown = f"{self} {self.username or ''}"
         hidden = [self.password or "", unquote(self.password or "")]
         hidden += [value for name, value in self.parameters if not _tells_where(name, value)]
@@ -154,7 +154,7 @@ def blotted(words: str, url: Secret) -> str:
 
 
 def shown_value(value: object) -> str:
-    """Returns a text for a value of the wrong kind, which may be a URL with a password."""
+    """Returns a text for a value of the wrong kind, and hides what may be a password in a URL."""
     text = str(value)
     if "://" in text:
         return shown_url(text)

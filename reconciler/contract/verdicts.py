@@ -9,7 +9,7 @@ from reconciler.contract.facts import Code, Fact, Field
 
 
 class Verdict(StrEnum):
-    """What became of a key. `MEANINGS` explains each verdict to people, and docs are generated from there."""
+    """The judgement of one key. `MEANINGS` explains each verdict to people, and docs are generated from `MEANINGS`."""
 
     CONSUMED = "CONSUMED"
     DELIVERED = "DELIVERED"
@@ -107,7 +107,7 @@ QUARANTINING = frozenset(
 #: As long as a key has such a verdict, none of its repairs begins, not even by hand. QUARANTINED is judged again.
 NEVER_REPAIRED = QUARANTINING - {Verdict.QUARANTINED}
 
-#: The inbox row itself has these verdicts. A person has already seen them, so they are reported once.
+#: Verdicts on the inbox row itself. Rows that a person saw when dismissing the key are not reported again.
 VERDICTS_ON_THE_ROW = frozenset({Verdict.COLLISION, Verdict.INCOMPLETE})
 
 #: A SETTLED candidate with such a verdict was given up: by a person, or because the subscription does not answer for
@@ -123,6 +123,6 @@ WAITING = STILL_DELIVERED | {Verdict.UNKNOWN}
 
 
 def what_ends(verdict: Verdict, unique_key: str) -> Fact:
-    """Returns the fact that names the act which ends the verdict of a key, or that says that no act does."""
+    """Returns the fact about the end of a key's verdict: the act that ends the verdict, or that no act does."""
     code = ENDINGS[verdict]
     return ENDINGS[verdict](**dict.fromkeys(code.fields, unique_key))
