@@ -1,9 +1,9 @@
 """An asynchronous connection of the caller, for CallersConnection's synchronous statements.
 
-SQLAlchemy's asyncio runs synchronous code in a greenlet, which returns control to the loop while the driver waits. Here
-the drivers' own connections are used in the same way, so that each procedure is written once. This module never begins,
-commits or rolls back. PostgreSQL's asyncpg has no autocommit mode to ask for: every statement outside of a transaction
-commits.
+SQLAlchemy's asyncio runs synchronous code in a greenlet, which returns control to the loop while the driver waits. This
+module does the same with a driver's own connection, so each procedure is written once. It never commits or rolls back,
+and begins a transaction only on a SQLAlchemy connection, as callers_connection.py does. asyncpg has no autocommit mode:
+it commits every statement outside of a transaction.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Package of an asynchronous driver -> the driver whose connections have the same attributes.
+#: Package of an asynchronous driver -> package of the driver whose connections have the same attributes.
 _ALIKE = {"asyncpg": "asyncpg", "psycopg": "psycopg", "aiosqlite": "sqlite3", "asyncmy": "pymysql"}
-#: Drivers that are used directly, without SQLAlchemy.
+#: Packages of drivers that a service may use without SQLAlchemy.
 _BARE = ("asyncpg", "psycopg")
 
 
 async def on_connection(connection: object, procedure: Callable[[Any], T]) -> T:
-    """Runs a synchronous procedure on an AsyncSession or AsyncConnection of SQLAlchemy, or on a connection of asyncpg
-    or psycopg, without blocking the loop. The procedure makes an AwaitedConnection of its argument, and its errors pass
-    through."""
+    """Runs a synchronous procedure without blocking the loop. The procedure makes an AwaitedConnection of its argument,
+    and its errors pass through. `connection`: SQLAlchemy's AsyncSession or AsyncConnection, asyncpg's or psycopg's."""
     given: Any = connection() if _is_of_asyncio(connection, "async_scoped_session") else connection  # type: ignore[operator]
     if _is_of_asyncio(given, "AsyncSession") or _is_of_asyncio(given, "AsyncConnection"):
         return await given.run_sync(procedure)  # type: ignore[no-any-return]
@@ -41,7 +40,7 @@ async def on_connection(connection: object, procedure: Callable[[Any], T]) -> T:
 
 
 def wait_for(step: Awaitable[T]) -> T:
-    """Waits for a step inside a procedure of on_connection()."""
+    """Waits for an awaitable inside a procedure of on_connection()."""
     return await_only(step)
 
 
@@ -51,14 +50,14 @@ def is_async_engine(given: object) -> bool:
 
 
 def engine_of(database: object) -> Any:
-    """Returns the AsyncEngine itself, or that of an async_sessionmaker; otherwise None."""
+    """Returns the AsyncEngine itself, or the AsyncEngine of an async_sessionmaker; otherwise None."""
     engine = database if is_async_engine(database) else getattr(database, "kw", {}).get("bind")
     return engine if is_async_engine(engine) else None
 
 
 def connections_max(database: object) -> int | None:
-    """Returns how many connections the pool of an AsyncEngine, or of an async_sessionmaker's engine, gives at a time.
-    None: there is no limit, or no pool."""
+    """Returns the most connections that the pool of the database's AsyncEngine gives at a time. None: there is no
+    limit, or no pool."""
     engine = engine_of(database)
     pool: Any = None if engine is None else engine.sync_engine.pool
     size, overflow = getattr(pool, "size", None), getattr(pool, "_max_overflow", 0)
@@ -66,8 +65,10 @@ def connections_max(database: object) -> int | None:
 
 
 async def connect_ahead(engine: AsyncEngine) -> None:
-    """Opens a connection in the engine's pool if none is idle there and another one is allowed now. If it cannot be
-    opened, the code that needs it gets the error. Pools that keep no connections are not used."""
+    """Opens a connection in the engine's pool if no connection is idle and the pool may have one more.
+
+    Ignores errors: code that needs a connection later gets the error. Ignores pools that keep no connections.
+    """
     pool: Any = engine.sync_engine.pool
     if not hasattr(pool, "size") or pool.checkedin():
         return
@@ -84,16 +85,17 @@ def _is_of_asyncio(given: object, name: str) -> bool:
 
 
 class AwaitedConnection(CallersConnection):
-    """A connection in a transaction, for a procedure of on_connection(). Used by the loop that owns it only."""
+    """A connection in a transaction, for a procedure of on_connection(). Only the loop that owns the connection uses
+    it."""
 
     def _driver_of(self, raw: Any, given: object) -> tuple[str, Any]:
-        self._adapter: Any = getattr(raw, "dbapi_connection", None)  # SQLAlchemy's connection; None: a driver's own
+        self._adapter: Any = getattr(raw, "dbapi_connection", None)  # SQLAlchemy's adapter; None without SQLAlchemy
         raw = getattr(raw, "driver_connection", None) or raw
         for kind in type(raw).__mro__:
             package = package_of(kind)
             is_known = package in (_BARE if self._adapter is None else _ALIKE)
             if is_known and (package != "psycopg" or kind.__name__.startswith("Async")):
-                # The inner connection shows more than aiosqlite's, such as autocommit.
+                # sqlite3's connection inside aiosqlite's has more attributes, such as autocommit.
                 return _ALIKE[package], getattr(raw, "_conn") if package == "aiosqlite" else raw  # noqa: B009
         raise UnsafeConnection(
             f"{type(given).__module__}.{type(given).__qualname__} is no asynchronous connection that is known here: "
@@ -102,7 +104,7 @@ class AwaitedConnection(CallersConnection):
         )
 
     def execute(self, sql: str, parameters: Parameters) -> int:
-        """Does what the synchronous one does."""
+        """Does what CallersConnection.execute() does."""
         if self._package == "asyncpg":
             sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
@@ -113,7 +115,7 @@ class AwaitedConnection(CallersConnection):
         return int(wait_for(self._raw.execute(sql, parameters)).rowcount)
 
     def select_one(self, sql: str, parameters: Parameters) -> Sequence[Any] | None:
-        """Does what the synchronous one does."""
+        """Does what CallersConnection.select_one() does."""
         if self._package == "asyncpg":
             sql, parameters = _numbered(sql, parameters)
         if not self.is_of_driver:
@@ -127,14 +129,15 @@ class AwaitedConnection(CallersConnection):
         return wait_for(_first(cursor, sql, parameters))
 
     def is_sound(self) -> bool:
-        """Does what the synchronous one does; but asyncpg shows a failed transaction only at the next statement."""
+        """Does what CallersConnection.is_sound() does, but returns True for a failed transaction of asyncpg, which
+        shows the failure only at the next statement."""
         if self._package == "asyncpg":
             return self._is_the_same() and self._is_in_transaction()
         return super().is_sound()
 
     def is_autocommitting(self) -> bool:
-        """Does what the synchronous one does; asyncpg's own connection always commits each statement outside a
-        transaction."""
+        """Does what CallersConnection.is_autocommitting() does. True for asyncpg's own connection, which always commits
+        each statement outside a transaction."""
         if self._package != "asyncpg":
             return super().is_autocommitting()
         return self._adapter is None or bool(self._adapter.autocommit)
@@ -146,7 +149,7 @@ class AwaitedConnection(CallersConnection):
             except Exception as error:
                 if type(error).__name__ != "InterfaceError":
                     raise
-                return False  # it was returned to asyncpg's pool
+                return False  # the connection was returned to asyncpg's pool
         if self._package == "pymysql":
             return bool(self._raw.connected and self._raw.get_transaction_status())
         return super()._is_in_transaction()
@@ -159,14 +162,14 @@ async def _first(cursor: Any, sql: str, parameters: Parameters) -> Sequence[Any]
 
 
 def _numbered(sql: str, parameters: Parameters) -> tuple[str, tuple[object, ...]]:
-    """Returns statement and values as asyncpg takes them: $1, $2, ..."""
+    """Returns statement and values in asyncpg's form: $1, $2, ..."""
     text, names = _with_numbers(sql)
     return text, tuple(parameters[name] for name in names) if isinstance(parameters, Mapping) else parameters
 
 
 @cache
 def _with_numbers(sql: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the statement, and the name of each value; without names, values keep their order."""
+    """Returns the statement, and the name of each value; unnamed values keep their order."""
     places: dict[str, int] = {}
 
     def numbered(found: re.Match[str]) -> str:

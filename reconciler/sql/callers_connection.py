@@ -2,10 +2,11 @@
 
 Outbox row and business, or inbox row and effect, are one transaction on the service's own connection: a SQLAlchemy
 Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL. This module never commits or rolls
-back. It begins a transaction only for SQLAlchemy, as SQLAlchemy's first statement would.
+back. It begins a transaction only on a SQLAlchemy connection, where SQLAlchemy's first statement would begin it anyway.
 
-Autocommit and "in a transaction" are defined by the driver: sqlite3's isolation_level (3.12: autocommit) and
-in_transaction, psycopg's autocommit and libpq's transaction status, PyMySQL's status flags in the server's last packet.
+The driver knows about autocommit and an open transaction: sqlite3 by isolation_level (from Python 3.12 on autocommit)
+and in_transaction, psycopg by autocommit and libpq's transaction status, PyMySQL by the flags in the server's last
+packet.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from reconciler.sql.single_statements import MARKERS
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
-#: Package of the DB-API connection's class, or of a base class -> dialect.
+#: Package of the driver's connection class, or of one of its base classes -> dialect.
 _DIALECTS = {
     "sqlite3": "sqlite",
     "psycopg": "postgresql",
@@ -33,7 +34,7 @@ _DIALECTS = {
     "pymysql": "mysql",
 }
 
-#: libpq's PGTransactionStatusType. 1 is a running statement, 3 a failed transaction.
+#: libpq's PGTransactionStatusType. The other values: 1 is a running statement, 3 is a failed transaction.
 _POSTGRES_IDLE = 0
 _POSTGRES_IN_TRANSACTION = 2
 _POSTGRES_UNKNOWN = 4
@@ -45,20 +46,21 @@ Parameters: TypeAlias = tuple[object, ...] | Mapping[str, object]
 
 
 def _is_of_orm(given: object, name: str) -> bool:
-    """Returns True for this class of sqlalchemy.orm, without loading that package: a service that does not use it has
-    no such object."""
+    """Returns True for an object of this class of sqlalchemy.orm. Does not load that package: if it is not loaded, no
+    such object exists."""
     return isinstance(given, getattr(sys.modules.get("sqlalchemy.orm"), name, ()))
 
 
 class UnsafeConnection(UsageError):
-    """The connection was refused, because it is in autocommit, of an unknown driver, or of another database."""
+    """The connection was refused: it is in autocommit, its driver is unknown, or it leads to another database."""
 
 
 class CallersConnection:
-    """A connection in a transaction. Used by the thread that owns the connection only."""
+    """A connection in a transaction. Only the thread that owns the connection uses it."""
 
     def __init__(self, connection: object) -> None:
-        """Raises UnsafeConnection for an unknown kind, or for autocommit outside an explicit transaction."""
+        """Raises UnsafeConnection for an unknown kind of connection, or for autocommit outside an explicit
+        transaction."""
         given: Any = connection() if callable(connection) and _is_of_orm(connection, "scoped_session") else connection
         self._alchemy: sa.Connection | None = None
         self._owner: sa.Connection | Session | None = None
@@ -72,7 +74,7 @@ class CallersConnection:
             raw = self._alchemy.connection
         self._package, self._raw = self._driver_of(raw, given)
         self.dialect = _DIALECTS[self._package]
-        #: The text of a parameter in a statement: "%s" or "?".
+        #: Marker of a parameter in a statement: "%s" or "?".
         self.marker = MARKERS[self.dialect]
         if self.is_autocommitting() and not self._is_in_transaction():
             raise UnsafeConnection(
@@ -82,8 +84,8 @@ class CallersConnection:
         self._transaction = None if self._owner is None else self._owner.get_transaction()
 
     def _driver_of(self, raw: Any, given: object) -> tuple[str, Any]:
-        """Returns the driver's package and connection. Raises UnsafeConnection for an unknown one."""
-        raw = getattr(raw, "dbapi_connection", None) or raw  # the proxy of a SQLAlchemy pool wraps it
+        """Returns the driver's package and connection. Raises UnsafeConnection for an unknown driver."""
+        raw = getattr(raw, "dbapi_connection", None) or raw  # a SQLAlchemy pool's proxy wraps the driver's connection
         return _package_of(raw, given), raw
 
     @property
@@ -93,7 +95,7 @@ class CallersConnection:
 
     @property
     def engine(self) -> sa.Engine | None:
-        """The connection's SQLAlchemy engine; None: a driver's own connection."""
+        """The connection's SQLAlchemy engine; None for a driver's own connection."""
         return None if self._alchemy is None else self._alchemy.engine
 
     @property
@@ -102,11 +104,11 @@ class CallersConnection:
         return self._package == "psycopg" and bool(int(self._raw.info.pipeline_status))
 
     def execute(self, sql: str, parameters: Parameters) -> int:
-        """Runs one statement; returns the number of rows that it wrote. Errors of the driver, and of SQLAlchemy, pass
+        """Runs one statement and returns the number of rows that it wrote. Errors of driver and SQLAlchemy pass
         through.
 
-        SQLAlchemy must see the statement, because otherwise it would not notice a broken connection. It passes the text
-        on, because a text() of its own costs three times as much.
+        SQLAlchemy must see the statement, because otherwise it would not notice a broken connection. exec_driver_sql
+        costs a third of text().
         """
         if self._alchemy is not None:
             return int(self._alchemy.exec_driver_sql(sql, parameters).rowcount)
@@ -126,22 +128,21 @@ class CallersConnection:
                 cursor.row_factory = tuple_row  # the service's row factory may make other objects
             cursor.execute(sql, parameters)
             found = cursor.fetchone()
-        if isinstance(found, Mapping):  # from a DictCursor
+        if isinstance(found, Mapping):  # from the service's DictCursor
             return tuple(found.values())
         return None if found is None else tuple(found)
 
     def is_open(self) -> bool:
         """Returns True while this transaction, or a later one of the same connection, has not ended."""
         if self._alchemy is not None:
-            # A connection that was returned to its pool may be in another caller's transaction already.
+            # A closed connection is back in its pool, and another caller's transaction may use it already.
             return not self._alchemy.closed and self._alchemy.in_transaction()
         return self._is_in_transaction()
 
     def is_sound(self) -> bool:
-        """Returns True while the same transaction is open and can be committed, as far as the client knows. It asks no
-        server.
+        """Returns True while the same transaction is open and can be committed, as far as the client knows.
 
-        False for a failed transaction of PostgreSQL, because its COMMIT is a rollback.
+        Sends nothing to the server. False for a failed transaction of PostgreSQL, because its COMMIT would roll back.
         """
         if not self._is_the_same():
             return False
@@ -152,7 +153,7 @@ class CallersConnection:
     def is_autocommitting(self) -> bool:
         """Returns True if the driver commits each statement outside an explicit transaction."""
         if self._package == "sqlite3":
-            # Python 3.12 has the attribute autocommit; -1 means the older control by isolation_level.
+            # Python 3.12 and newer have the attribute autocommit. -1 means that isolation_level still decides.
             mode = getattr(self._raw, "autocommit", -1)
             return self._raw.isolation_level is None if mode == -1 else mode is True
         if self._package == "pymysql":
@@ -167,7 +168,8 @@ class CallersConnection:
             try:
                 return bool(self._raw.in_transaction)
             except sqlite3.ProgrammingError as error:
-                # A closed connection was rolled back; another thread's connection cannot be asked.
+                # A closed connection was rolled back. After other errors, such as a wrong thread, assume that it is
+                # open.
                 return "closed" not in str(error)
         if self._package == "pymysql":
             return bool(self._raw.open and self._raw.server_status & _MYSQL_IN_TRANSACTION)

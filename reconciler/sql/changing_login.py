@@ -1,6 +1,6 @@
 """Logins that change while the process runs: each new connection uses the present user and password.
 
-Open connections stay, because no server closes them after a change of the password.
+Open connections are kept, because no server closes them after a change of the password.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _LOGIN = ("user", "password")
 
 
 def take_login_of(secret: SecretText, engine: sa.Engine) -> None:
-    """Makes the engine connect with the login that the secret's URL has at that time.
+    """Makes each new connection of the engine use the login that the secret's URL has at that time.
 
-    If a server refuses the login, the secret is read again, once. A URL of another place raises ConfigurationError,
-    because rows of two databases must not be mixed. If the URL cannot be read, the login stays.
+    If a server refuses the login, the secret is read once more. If the URL leads to another database, connecting raises
+    ConfigurationError, because the rows of two databases must not be mixed. If the URL cannot be read, the former login
+    is used.
     """
     engine.update_execution_options(**{_SECRET: secret})
     place = _place(secret.reveal())
@@ -47,7 +48,7 @@ def take_login_of(secret: SecretText, engine: sa.Engine) -> None:
 
 
 def secret_of(engine: sa.Engine) -> SecretText | None:
-    """Returns the secret of an engine's login; None: the login is in its URL and never changes."""
+    """Returns the secret of an engine's login. None: the login is in the engine's URL and never changes."""
     found = engine.get_execution_options().get(_SECRET)
     return found if isinstance(found, SecretText) else None
 
@@ -61,7 +62,7 @@ def _write_login(parameters: dict[str, Any], text: str, place: tuple[object, ...
     try:
         read_database_url(text)
     except ValueError:
-        return  # half written, so the former login is used
+        return  # the file may be half written, so the former login is used
     if _place(text) != place:
         raise ConfigurationError(
             f"the secret of a database names {shown_url(text)} now, which is another place or has other parameters: "

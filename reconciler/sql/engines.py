@@ -1,10 +1,10 @@
 """Engines with the settings that our transactions need, database time, and translated errors.
 
-SQLite runs in WAL mode and begins every transaction with BEGIN IMMEDIATE, because a deferred writer that meets another
-writer has to give up, and two deferred writers starve each other. Readers of other processes are not blocked.
+SQLite runs in WAL mode, and writers begin with BEGIN IMMEDIATE. A deferred writer that meets another writer would have
+to give up, and two deferred writers would starve each other. Readers begin with BEGIN DEFERRED and are never blocked.
 
-PostgreSQL may be behind a pooler that gives every transaction another session, so nothing is stored in a session: see
-postgres_messages.py.
+PostgreSQL may be behind a pooler that gives every transaction another session, so nothing is stored in a session
+(postgres_messages.py).
 """
 
 from __future__ import annotations
@@ -47,23 +47,24 @@ from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECOND
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
-#: A new SQLite file is waited for while at most so many other writers use it, one after the other.
+#: Most other writers, one after the other, for which a connection to a new SQLite file waits.
 _WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
-#: If a server stops answering in the middle of a statement, this is the longest wait.
+#: Longest wait if a server stops answering in the middle of a statement.
 SILENCE_SECONDS = 60
-#: MySQL and MariaDB may have other values as defaults for all sessions. A row that a limit leaves out would count as
-#: absent, and so would one that is looked for by an empty text, which EMPTY_STRING_IS_NULL of MariaDB turns into NULL;
-#: and if each COMMIT began another transaction, a single statement would stay in it.
+#: Settings of each session. MySQL and MariaDB may have other defaults, with these effects: sql_select_limit leaves out
+#: rows, which would count as absent. MariaDB's EMPTY_STRING_IS_NULL turns an empty text into NULL, so a row with that
+#: text is not found. With completion_type=1, each COMMIT begins another transaction, and a single statement stays in
+#: it.
 _MYSQL_USUAL = (
     f"sql_select_limit={2**64 - 1}",
     "completion_type=0",
     "sql_mode=REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', ',')",
 )
-#: At most so many characters of a driver's text are repeated.
+#: Most characters of a driver's text that our errors repeat.
 DRIVER_WORDS_CHARACTERS_MAX = 300
-#: Texts of drivers, servers and pgbouncer, and what to do about each; the first match counts.
+#: Patterns of texts of drivers, servers and pgbouncer, each with its remedy. The first match counts.
 _REMEDIES = tuple(
     (re.compile(said, re.IGNORECASE), remedy)
     for said, remedy in (
@@ -109,12 +110,12 @@ _REMEDIES = tuple(
         ),
     )
 )
-#: Classes of PostgreSQL's codes that psycopg calls operational: connection, rollback by the server, resources, locks,
-#: intervention, system.
+#: Classes of PostgreSQL's error codes that psycopg calls operational: connection, rollback by the server, resources,
+#: locks, intervention, system.
 _AWAY_SQLSTATES = ("08", "40", "53", "55", "57", "58")
 #: The remedy if a statement takes longer than its time.
 TOO_SLOW = "its tables may be large or its disk busy: raise rounds.statement_seconds if its statements need longer"
-#: What a person has to know about a write without an answer.
+#: The warning to a person about a write that got no answer.
 IN_DOUBT = "it may have been written, or will be when the database goes on: look before you do it again"
 
 
@@ -130,16 +131,19 @@ def open_engine(
     statement_seconds: float | None = None,
     silence_pauses: Backoff = PAUSES,
 ) -> sa.Engine:
-    """Makes an engine for SQLite, PostgreSQL or MySQL/MariaDB, after a fork; the caller disposes it.
+    """Makes an engine for SQLite, PostgreSQL, MySQL or MariaDB. Call it after a fork; the caller disposes the engine.
 
-    Raises InvalidValue for a malformed URL and MissingDependency for a driver that is not installed. It connects at its
-    first use. The isolation level is READ COMMITTED if the database has it. `read_only` engines cannot write; they
-    neither create a SQLite file nor change its journal mode. `must_exist`: a missing SQLite file counts as away, and is
-    not replaced by an empty one. `autocommit`: for single_statements.py: every statement is a transaction, and a pooled
-    connection is not tested before its use. `silence_seconds`: the longest wait for a statement of MySQL and MariaDB.
-    If the URL changes, new connections take its user and password of that time. `statement_seconds`: the deadline of
-    each statement, also of COMMIT, and of a new connection if it is shorter than its own; what follows a missed
-    deadline is in silence.py, with these pauses. SQLite has no server that could be silent.
+    The engine connects at its first use, with READ COMMITTED if the database has it. If the URL changes, new
+    connections use its present user and password. Raises InvalidValue for a malformed URL, and MissingDependency if a
+    driver is not installed.
+
+    - `read_only`: the engine cannot write. It neither creates a SQLite file nor changes a file's journal mode.
+    - `must_exist`: a missing SQLite file counts as away, and no empty file is created.
+    - `autocommit` (single_statements.py): every statement is a transaction. No pooled connection is tested before use.
+    - `silence_seconds`: the longest wait for a statement of MySQL and MariaDB without `statement_seconds`.
+    - `statement_seconds`: the deadline of each statement and of COMMIT; also of a new connection, if that is shorter
+      than the usual one. After a missed deadline, the database is spared for `silence_pauses` (silence.py). SQLite
+      ignores it.
     """
     parsed = _parsed(url)
     try:
@@ -172,7 +176,7 @@ def _parsed(url: Secret) -> sa.URL:
 
 
 def missing_driver(url: Secret) -> str | None:
-    """Returns what to install for the database of a URL; None: its driver is installed."""
+    """Returns how to install the missing driver for a URL; None: the driver is installed."""
     scheme = read_database_url(url).scheme
     _, package, extra = DATABASE_DRIVERS[scheme]
     if find_spec(package) is not None:
@@ -181,7 +185,7 @@ def missing_driver(url: Secret) -> str | None:
 
 
 def shown(engine: sa.Engine) -> str:
-    """Returns a database's name for people: the part of its URL that may be shown."""
+    """Returns a database's name for people: its URL without secrets."""
     url = engine.url
     if url.database and url.database.startswith("file:"):
         url = url.set(database=unquote(url.database.removeprefix("file:")))
@@ -189,21 +193,22 @@ def shown(engine: sa.Engine) -> str:
 
 
 def _existing(url: sa.URL) -> sa.URL:
-    """Returns the URL with mode=rw, which creates no file; mode=ro cannot open a WAL database that no other process has
-    open."""
+    """Returns the URL with mode=rw, which creates no file. mode=ro could not open a WAL database unless another process
+    has it open."""
     if not url.database or url.database.startswith("file:"):
         return url
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
 
 
 class _SqliteBytes(sa.LargeBinary):
-    """Bytes as the driver returns them: SQLAlchemy would turn the number 5 into five zero bytes, and fail for a text.
+    """Bytes as the driver returns them. SQLAlchemy would turn a stored number 5 into five zero bytes, and fail for a
+    text.
 
-    The tables do not use this type, because a service's own migrations would write it.
+    The tables do not name this type, because it would get into a service's own migrations.
     """
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> None:
-        """Returns None: nothing is converted."""
+        """Returns None, so that SQLAlchemy converts nothing."""
 
 
 def _open_sqlite(url: sa.URL, lock_timeout_seconds: float, pool_size: int, *, read_only: bool) -> sa.Engine:
@@ -235,8 +240,8 @@ def _open_server(
         connect_seconds = min(connect_seconds, max(CONNECT_TIMEOUT_SECONDS_MIN, ceil(statement_seconds)))
     arguments = _mysql_arguments(lock_timeout_seconds, statement_seconds or silence_seconds, connect_seconds)
     if is_postgres:
-        # The driver's parameters are passed separately, because SQLAlchemy shows URLs in its own texts, which must not
-        # contain sslpassword.
+        # The driver's parameters are passed separately, because SQLAlchemy's texts show the URL, and must not show
+        # sslpassword.
         passed_on = {name: value for name, value in url.query.items() if name not in ("host", "port")}
         url, arguments = url.difference_update_query(passed_on), passed_on | _postgres_arguments(connect_seconds)
     engine = sa.create_engine(
@@ -244,8 +249,8 @@ def _open_server(
         isolation_level="AUTOCOMMIT" if autocommit else "READ COMMITTED",
         connect_args=arguments,
         pool_size=pool_size,
-        # An overflow connection lives for one statement only: waiting for another statement's end is faster than
-        # connecting.
+        # With autocommit, an overflow connection would live for one statement. Waiting for the end of another statement
+        # is faster than connecting.
         max_overflow=0 if autocommit else 10,
         pool_pre_ping=not autocommit and not is_postgres,
         pool_reset_on_return=None if autocommit else "rollback",
@@ -258,11 +263,11 @@ def _open_server(
 
         if statement_seconds is not None:
             connect_within(engine, statement_seconds)
-        # SQLAlchemy's own listener asks for the server's release
+        # before SQLAlchemy's own listener, which reads the server's version as a text
         event.listen(engine, "connect", read_text, insert=True)
         event.listen(engine, "begin", begin_with(lock_timeout_seconds, statement_seconds))
         return engine
-    event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # SQLAlchemy's own listener commits
+    event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # before SQLAlchemy's own, which commits
     if statement_seconds is not None:
         event.listen(engine, "connect", _mysql_end_statements_after(statement_seconds * SERVER_SHARE))
     if autocommit:
@@ -285,7 +290,7 @@ def _postgres_arguments(connect_seconds: int) -> dict[str, Any]:
 
 def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connect_seconds: int) -> dict[str, Any]:
     return {
-        # The server takes whole seconds only.
+        # The server accepts only whole seconds.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={max(1, round(lock_timeout_seconds))}",
         "connect_timeout": connect_seconds,
         "read_timeout": silence_seconds,
@@ -295,7 +300,7 @@ def _mysql_arguments(lock_timeout_seconds: float, silence_seconds: float, connec
 
 
 def _sqlite_connect(connection: Any, _record: object) -> None:
-    # The driver must not begin transactions, because it would begin them deferred.
+    # The driver must not begin transactions, because it would use BEGIN DEFERRED.
     connection.isolation_level = None
     connection.text_factory = text_or_bytes
     with closing(connection.cursor()) as cursor:
@@ -304,8 +309,8 @@ def _sqlite_connect(connection: Any, _record: object) -> None:
 
 
 def _take_wal(cursor: sqlite3.Cursor) -> None:
-    """Sets WAL mode within a transaction, because changing the mode of a new file does not wait for a writer (such as
-    another process that changes it), but a transaction does."""
+    """Sets WAL mode. Setting the mode of a new file fails at once while another process writes to it or sets the mode,
+    so an empty transaction then waits for that process."""
     for _ in range(_WAL_TRIES_MAX):
         with suppress(sqlite3.OperationalError):
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -323,8 +328,8 @@ def _sqlite_connect_read_only(connection: Any, _record: object) -> None:
 
 
 def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]:
-    """Asks the server to end statements: MariaDB all of them, MySQL every SELECT. If it refuses, only this side's
-    deadline remains, which is logged once."""
+    """Makes the server end late statements: MariaDB ends all, MySQL only SELECTs. If the server refuses, only this
+    process ends late statements, and that is logged once."""
     told: list[str] = []
 
     def ask(connection: Any, _record: object) -> None:
@@ -344,7 +349,7 @@ def _mysql_end_statements_after(seconds: float) -> Callable[[Any, object], None]
 
 
 def _mysql_connect_as_usual(connection: Any, _record: object) -> None:
-    """Other products may not know these settings."""
+    """Applies _MYSQL_USUAL, without the settings that a server does not know."""
     for value in _MYSQL_USUAL:
         try:
             with closing(connection.cursor()) as cursor:
@@ -365,33 +370,33 @@ def _mysql_connect_read_committed(connection: Any, _record: object) -> None:
 
 
 def _sqlite_begin(connection: sa.Connection) -> None:
-    # A reader must not take the writers' lock: reading() and read-only engines set the option.
+    # reading() and read-only engines set this option, because a reader must not take the lock of writers.
     mode = "DEFERRED" if connection.get_execution_options().get("reconciler_read_only") else "IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 @contextmanager
 def writing(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Opens one read-write transaction, committed at the end. Raises DatabaseAway if the database fails; DatabaseSilent
-    if it may have been committed, or may be later."""
+    """Opens one read-write transaction, committed at the end. Raises DatabaseAway if the database fails, DatabaseSilent
+    if the transaction may have been committed or may be committed later."""
     try:
         with translated_errors(engine), engine.begin() as connection:
             yield connection
     except DatabaseSilent as error:
         if error.__cause__ is None:
-            raise  # it was not sent
+            raise  # nothing was sent
         raise DatabaseSilent(str(error), remedy=IN_DOUBT) from error.__cause__
 
 
 def require_answer(engine: sa.Engine) -> None:
-    """Sends the smallest possible question. Raises DatabaseAway."""
+    """Sends SELECT 1. Raises DatabaseAway if the database does not answer."""
     with reading(engine) as connection:
         connection.execute(sa.text("SELECT 1"))
 
 
 @contextmanager
 def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """Opens one read-only transaction on committed data; takes no writer's lock."""
+    """Opens one read-only transaction on committed data, without the lock of writers."""
     with translated_errors(engine), engine.connect() as plain:
         connection = plain.execution_options(reconciler_read_only=True)
         with connection.begin():
@@ -402,7 +407,7 @@ def reading(engine: sa.Engine) -> Iterator[sa.Connection]:
 def translated_errors(engine: sa.Engine) -> Iterator[None]:
     """Translates errors of a database that is away, locked or without its tables into ours, with their cause.
 
-    Raises DatabaseSilent at once as long as the database is not asked.
+    Raises DatabaseSilent at once while a silent database is spared.
     """
     try:
         with asking(engine):
@@ -413,11 +418,11 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
                 if translated is error:
                     raise
                 raise translated from error
-    except PoolTimeout as error:  # this says nothing about the database
+    except PoolTimeout as error:  # caught outside of asking(), because a full pool says nothing about the database
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 
-#: Our tables, with the upgrade that makes each of them.
+#: Name of a table -> the tree whose upgrade makes it.
 _TREES = {
     table.name: tree
     for tree, tables in (("outbox", OUTBOX_TABLES), ("inbox", INBOX_TABLES), ("ledger", LEDGER_TABLES))
@@ -426,7 +431,8 @@ _TREES = {
 
 
 def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
-    """Returns our error for SQLAlchemy's: ConfigurationError, DatabaseAway, or the error itself (a bug)."""
+    """Returns our error for SQLAlchemy's: ConfigurationError or DatabaseAway. Returns the error itself if it is a
+    bug."""
     translated = translate_driver_error(error.orig, engine)
     if translated is None and error.connection_invalidated:
         return away(error.orig, engine)
@@ -434,7 +440,7 @@ def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
 
 
 def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Exception | None:
-    """Returns our error for a driver's: ConfigurationError or DatabaseAway; None: a bug."""
+    """Returns our error for a driver's: ConfigurationError or DatabaseAway; None if the error is a bug."""
     text = _words(error, engine)
     if lacks_schema(text):
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
@@ -445,7 +451,7 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
 
 
 def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
-    """Returns the error in one line: the database, the driver's text, the remedy."""
+    """Returns an error whose text is one line: the database, the driver's text, the remedy."""
     text = _words(error, engine)
     if _was_ended(error):
         return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
@@ -456,7 +462,7 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
 
 
 def is_silent(error: BaseException | None) -> bool:
-    """Returns True for a driver's error that means no answer in time, to a statement or to a new connection."""
+    """Returns True if a driver's error means that the server did not answer a statement or a new connection in time."""
     while error is not None:
         if isinstance(error, TimeoutError) or class_names(error) & {"StatementOverdue", "ConnectionTimeout"}:
             return True
@@ -465,8 +471,8 @@ def is_silent(error: BaseException | None) -> bool:
 
 
 def _was_ended(error: BaseException | None) -> bool:
-    """Returns True if the server ended the statement because of its time, and said so."""
-    # PostgreSQL 57014, also for a cancellation by a person; MariaDB 1969, MySQL 3024.
+    """Returns True if the server reports that it ended the statement because of its time."""
+    # PostgreSQL uses 57014 also if a person cancels the statement. MariaDB uses 1969, MySQL 3024.
     return sqlstate_of(error) == "57014" or next(iter(getattr(error, "args", ())), None) in (1969, 3024)
 
 
@@ -477,33 +483,33 @@ def _words(error: BaseException | None, engine: sa.Engine) -> str:
 
 
 def lacks_schema(text: str) -> bool:
-    """Returns True if the driver's message means that our table or a column of it is missing."""
-    # SQLite; PostgreSQL 42P01 and 42703; MySQL 1146 and 1054.
+    """Returns True if the driver's message means that our table or one of its columns is missing."""
+    # In this order: SQLite; PostgreSQL 42P01 and 42703; MySQL 1146 and 1054.
     return any(part in text for part in ("no such table", "no such column", "has no column named")) or (
         (("relation" in text or "column" in text) and "does not exist" in text) or "(1146," in text or "(1054," in text
     )
 
 
 def driver_error(error: Exception) -> Exception:
-    """Returns the driver's own error: SQLAlchemy's errors wrap it, and their texts repeat the statement's
+    """Returns the driver's own error, because the texts of SQLAlchemy's wrapping errors repeat a statement's
     parameters."""
     return getattr(error, "orig", None) or error
 
 
 def class_names(error: BaseException | None) -> set[str]:
-    """Returns the names of an error's classes. PEP 249 defines them, so they hold for every driver without importing
-    one."""
+    """Returns the names of an error's classes. PEP 249 defines these names, so they fit every driver, and none need be
+    imported."""
     return {kind.__name__ for kind in type(error).__mro__}
 
 
 def sqlstate_of(error: BaseException | None) -> str:
-    """Returns PostgreSQL's code in an error of psycopg or asyncpg; empty: it has none. asyncpg's classes have other
-    names."""
+    """Returns PostgreSQL's code in an error of psycopg or asyncpg, or an empty text. asyncpg's classes do not have the
+    names of PEP 249."""
     return str(getattr(error, "sqlstate", None) or "")
 
 
 def is_integrity_error(error: BaseException | None) -> bool:
-    """Returns True for a driver's error that means that the key exists."""
+    """Returns True for a driver's error about a violated constraint, such as a key that exists already."""
     return "IntegrityError" in class_names(error) or sqlstate_of(error)[:2] == "23"
 
 
@@ -511,21 +517,21 @@ def is_away(error: BaseException | None) -> bool:
     """Returns True for a driver's error that a later try may cure: away, locked, deadlock, refused, full, read-only."""
     names = class_names(error)
     if "InFailedSqlTransaction" in names or sqlstate_of(error) == "25P02" or "syntax error" in str(error):
-        return False  # a bug, because SQLite calls a syntax error operational
+        return False  # a bug; SQLite calls a syntax error operational, too
     if names & {"OperationalError", "InterfaceError", "InternalError", "InsufficientPrivilege"}:
         return True
     if sqlstate_of(error)[:2] in _AWAY_SQLSTATES or sqlstate_of(error) == "42501" or isinstance(error, ConnectionError):
         return True
-    # SQLite's "file is not a database" is a DatabaseError and no subclass.
+    # SQLite's "file is not a database" is a plain DatabaseError, and no error of a subclass.
     return type(error).__name__ == "DatabaseError"
 
 
-#: Milliseconds since 1970 UTC by the database's own clock, also within a long transaction. SQLite's day is a double:
-#: most milliseconds would be a little too small, and cut to the millisecond before.
+#: SQL for the present time by the database's own clock, also within a long transaction, in milliseconds since 1970 UTC.
+#: SQLite's julianday is a double and often a little too small, so it is rounded, and not cut to the millisecond before.
 NOW_MS_SQL = {
     "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
     "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
-    # UNIX_TIMESTAMP of a local time is ambiguous in the hour that daylight saving repeats.
+    # UNIX_TIMESTAMP takes a local time, which is ambiguous in the hour that is repeated when summer time ends.
     "mysql": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",
     "mariadb": "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)",
 }
@@ -542,15 +548,15 @@ def now_ms(dialect: str) -> sa.ColumnElement[int]:
 
 
 def is_whole_number(column: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[bool]:
-    """Returns a condition that is false for values that only SQLite stores in a column of whole numbers: text, bytes,
-    or a fraction."""
+    """Returns a condition that is false for text, bytes and fractions. Only SQLite stores these in a column of whole
+    numbers."""
     return sa.func.typeof(column) == "integer" if dialect == "sqlite" else sa.true()
 
 
 def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int]:
-    """Returns database time as a value to compare rows with.
+    """Returns database time as one value, to compare rows with.
 
-    PostgreSQL's clock_timestamp is volatile: in a direct comparison it is evaluated for each row, without an index.
+    PostgreSQL's clock_timestamp is volatile: a direct comparison would evaluate it for each row, and use no index.
     """
     return sa.select(now).scalar_subquery() if dialect == "postgresql" else now
 

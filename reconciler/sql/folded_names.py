@@ -1,7 +1,7 @@
-"""Names and keys that a database treats as equal, because a collation ignores case, accents or more.
+"""Finds columns whose database treats different names or keys as equal: their collation ignores case, accents or more.
 
-Tables of this project compare bytes. A conversion of a whole database, or tables that users make by their own
-migrations, may change that: then two groups share the rows of one unique index.
+Tables of this project compare bytes. A conversion of a whole database, or a user's own migration, may change that. Then
+two groups share the rows of one unique index.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ FOLDED_REMEDY = (
     "deterministic one)"
 )
 _TREES = {"outbox": OUTBOX_TABLES, "inbox": INBOX_TABLES, "ledger": LEDGER_TABLES}
-#: Columns by which rows are found, besides primary keys and unique columns.
+#: Columns by which statements find rows, besides primary keys and unique columns.
 _NAMES = frozenset({"topic", "producer_group", "consumer_group"})
 _TEXTS = frozenset({"key", "name", "short"})
 
-#: Column, and what compares its texts, for columns that do not compare bytes. MySQL's _cs collations distinguish all
-#: characters of names.
+#: Dialect -> statement for the columns that do not compare bytes, each with its collation or type. MySQL's _cs
+#: collations are left out, because they distinguish all characters of names.
 _FOLDING = {
     "postgresql": (
         "SELECT a.attname, COALESCE(l.collname, t.typname) FROM pg_catalog.pg_class AS c "
         "JOIN pg_catalog.pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped "
         "JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid "
-        # Through JSON, because before PostgreSQL 12 this column did not exist.
+        # Read as JSON, because PostgreSQL has this column only from release 12 on.
         "LEFT JOIN pg_catalog.pg_collation AS l ON l.oid = a.attcollation "
         "AND to_jsonb(l) ->> 'collisdeterministic' = 'false' "
         "WHERE c.oid = to_regclass(:name)::oid AND (l.oid IS NOT NULL OR t.typname = 'citext')"
@@ -49,8 +49,11 @@ _FOLDING = {
 
 
 def folded_columns(engine: sa.Engine, tree: str, columns: Sequence[str] = ()) -> list[str]:
-    """Returns columns of keys and names that do not compare bytes, as "table.column (collation)"; only those in
-    `columns`, if given. A missing table, or a catalogue that does not show it, gives none. Raises DatabaseAway."""
+    """Returns the columns of keys and names that do not compare bytes, as "table.column (collation)".
+
+    `columns`: only these columns; empty: all. A table that is missing or not in the catalogue has no such column.
+    Raises DatabaseAway.
+    """
     found: set[str] = set()
     for table in _TREES[tree]:
         wanted = frozenset(columns) or _names_of(table)
@@ -59,7 +62,7 @@ def folded_columns(engine: sa.Engine, tree: str, columns: Sequence[str] = ()) ->
 
 
 def is_exactly(column: sa.ColumnElement[str], text: str, dialect: str) -> sa.ColumnElement[bool]:
-    """Returns a condition: the text equals this one byte for byte, whatever the column's collation ignores."""
+    """Returns a condition that is true if the column equals the text byte for byte, whatever its collation ignores."""
     match dialect:
         case "postgresql":
             return sa.collate(column, "C") == text
@@ -80,6 +83,6 @@ def _folding(engine: sa.Engine, table: Table) -> list[tuple[str, str]]:
     try:
         with reading(engine) as connection:
             rows = connection.execute(sa.text(_FOLDING[dialect]), {"name": table.name}).all()
-    except DBAPIError:  # a product with this protocol but another catalogue
+    except DBAPIError:  # another product, whose catalogue differs
         return []
     return [(str(column), str(how)) for column, how in rows]

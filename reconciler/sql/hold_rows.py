@@ -1,4 +1,4 @@
-"""Which topics are held; the reconciler reads it before a send, a replay worker before each row."""
+"""Reads which topics are held: the reconciler before each send, a replay worker before each row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import HOLD, HoldKind
 from reconciler.sql.tables import hold
 
-#: A hold of an unknown kind counts, too, because a later release may have more kinds.
+#: A hold of an unknown kind counts as HOLD, because a later release may have more kinds.
 _ROWS = RowReader(HOLD, ("topic", "kind"), otherwise={"kind": HoldKind.HOLD})
 
 
 def active_holds(connection: sa.Connection, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-    """Returns topic -> the kinds of hold on it, sorted."""
+    """Returns topic -> the sorted kinds of its holds."""
     found: dict[str, list[HoldKind]] = {}
     query = (
         sa.select(hold.c.topic, hold.c.kind)

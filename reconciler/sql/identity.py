@@ -1,8 +1,7 @@
-"""The row that identifies a producer's database, so that record() notices a connection to another one; and the row
-beside it for the sign of life.
+"""The row that identifies a producer's database, and the row of the sign of life beside it.
 
-A copy of a database (dump and restore) has the same identity: give a staging copy another one by deleting the rows and
-calling ensure_identity.
+By the identity, record() notices a connection to another database. A restored copy of a database has the same identity.
+To give a staging copy an identity of its own, delete both rows and call ensure_identity.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from reconciler.sql.tables import outbox_identity
 
 #: The row that identifies the database.
 IDENTITY_ID = 1
-#: The row whose swept_at_ms every sweep writes. In MySQL and MariaDB each open transaction that has recorded locks row
-#: 1 (InnoDB, INSERT ... SELECT): a sweep that wrote there would wait for all of them, and others for it.
+#: The row whose swept_at_ms every sweep writes. record() locks row 1 on MySQL and MariaDB (INSERT ... SELECT) until its
+#: transaction ends. A sweep that wrote to row 1 would wait for all these transactions, and make others wait.
 SIGN_OF_LIFE_ID = 2
 
 _RANDOM_TEXT = {
@@ -28,12 +27,12 @@ _RANDOM_TEXT = {
 
 
 def identity_sql(dialect: str) -> str:
-    """Returns the statement that inserts the row unless it exists; also used by the migration and the printed DDL."""
+    """Returns the statement that inserts the identity's row unless it exists. The migration and its DDL use it, too."""
     return _row_sql(dialect, IDENTITY_ID, _RANDOM_TEXT[dialect])
 
 
 def sign_of_life_sql(dialect: str) -> str:
-    """Returns the statement that inserts the row of the sign of life unless it exists; also used by the migration."""
+    """Returns the statement that inserts the row of the sign of life unless it exists. The migration uses it, too."""
     return _row_sql(dialect, SIGN_OF_LIFE_ID, "'sign of life'")
 
 
@@ -47,9 +46,9 @@ def _row_sql(dialect: str, number: int, text: str) -> str:
 
 
 def ensure_identity(engine: sa.Engine) -> str:
-    """Inserts the rows unless they exist, and returns the identity; for tables that metadata.create_all made.
+    """Inserts both rows unless they exist, and returns the identity. Needed for tables that metadata.create_all made.
 
-    Raises DatabaseAway, or ConfigurationError where the table is missing.
+    Raises DatabaseAway, and ConfigurationError if the table is missing.
     """
     for sql_of in (identity_sql, sign_of_life_sql):
         try:
@@ -61,7 +60,7 @@ def ensure_identity(engine: sa.Engine) -> str:
 
 
 def read_identity(engine: sa.Engine) -> str:
-    """Returns the identity. Raises ConfigurationError if table or row is missing, DatabaseAway."""
+    """Returns the identity. Raises DatabaseAway, and ConfigurationError if the table or the row is missing."""
     find = sa.select(outbox_identity.c.identity).where(outbox_identity.c.id == IDENTITY_ID)
     with reading(engine) as connection:
         found = connection.execute(find).scalar()

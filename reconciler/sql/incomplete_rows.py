@@ -1,8 +1,8 @@
-"""Finds inbox rows whose effect may be half done; a person ends them by accepting them as complete, or by deleting them
-so that the handler runs again.
+"""Finds incomplete inbox rows, whose effect may be half done. A person accepts such a row as complete, or deletes it so
+that the handler runs again.
 
-Every act is one conditional statement with the mark that the person saw: a row that has changed since is not changed,
-and is reported.
+Every act is one conditional statement with the mark that the person saw. A row with another mark stays as it is, and is
+reported.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox
 from reconciler.sql.timely_pages import TimelyPages
 
-#: A handler that committed halfway may still be running: RocketMQ gives it 15 minutes (consumeTimeout).
+#: Age below which the handler of a row may still be running: RocketMQ gives it 15 minutes (consumeTimeout).
 YOUNG_SECONDS = 900.0
-#: The two rows of one effect are written together: their times limit the search, because no index has `duplicate_of`.
+#: Most difference between the times of the two rows of one effect, which are written together. The times limit the
+#: search, because no index has `duplicate_of`.
 FORMER_NAME_WITHIN_MS = 60_000
 #: Most rows of one statement that reads named keys, and of one transaction that acts.
 ROWS_AT_ONCE = 500
@@ -45,8 +46,8 @@ class IncompleteRow:
 class IncompleteRows:
     """The incomplete rows of one group's topic in one database. The caller disposes of the engine.
 
-    Raises DatabaseAway, also for a right that is missing (SELECT, UPDATE of `incomplete`, DELETE), and
-    ConfigurationError where the column is missing.
+    Raises DatabaseAway, also for a missing right (SELECT, UPDATE of `incomplete`, DELETE), and ConfigurationError if
+    the column is missing.
     """
 
     def __init__(self, engine: sa.Engine, subscription: Subscription) -> None:
@@ -63,7 +64,7 @@ class IncompleteRows:
         )
 
     def of_keys(self, unique_keys: Sequence[str]) -> list[IncompleteRow]:
-        """Returns those of the keys that are incomplete, by key."""
+        """Returns the incomplete rows of the keys, in the order of the keys."""
         query = self._query()
         with reading(self._engine) as connection:
             now_ms = database_now_ms(connection)
@@ -75,8 +76,8 @@ class IncompleteRows:
         return sorted(found, key=lambda row: row.unique_key)
 
     def all(self, *, limit: int) -> list[IncompleteRow]:
-        """Returns the group's oldest incomplete rows. No index has them, so all rows of the group are read, in pieces
-        small enough for a statement's deadline."""
+        """Returns the group's oldest incomplete rows. Reads the group's rows until `limit` are found, because no index
+        has incomplete rows. A statement reads few enough rows for its deadline."""
         c = inbox.c
         columns: list[sa.Column[Any]] = [c.unique_key, c.applied_at_ms, c.incomplete, c.topic, c.consumer_group]
         query = sa.select(*columns).where(c.consumer_group == self._group).order_by(c.applied_at_ms, c.unique_key)
@@ -106,8 +107,8 @@ class IncompleteRows:
         return (row.consumer_group, row.topic) == (self._group, self._topic)
 
     def end(self, rows: Sequence[IncompleteRow], ending: Ending) -> set[str]:
-        """Ends each row if it has not changed, in one transaction. Returns the keys of rows that were ended; the others
-        had changed. Callers pass at most ROWS_AT_ONCE rows."""
+        """Ends each row that still has its mark, all in one transaction. Returns the keys of these rows; the others had
+        changed. Callers pass at most ROWS_AT_ONCE rows."""
         ended: set[str] = set()
         with writing(self._engine) as connection:
             for row in rows:
@@ -124,8 +125,8 @@ class IncompleteRows:
         return ended
 
     def _without_former_name(self, row: IncompleteRow) -> sa.Delete:
-        """Deletes the effect's row for releases up to 0.2.0, in the same transaction, because it would make the key a
-        duplicate."""
+        """Returns the statement that deletes the effect's second row, which is written for releases up to 0.2.0. That
+        row would make the key a duplicate."""
         at_ms = inbox.c.applied_at_ms
         return sa.delete(inbox).where(
             inbox.c.consumer_group == self._group,

@@ -1,8 +1,8 @@
-"""Checks whether a database stores texts as they were sent. Some databases silently change what they cannot store.
+"""Checks whether a database stores texts as they were sent.
 
-MySQL and MariaDB do so without a STRICT mode: texts that are too long are cut, and characters that a column's character
-set lacks become question marks. A changed tag is another tag, which perhaps no group takes. SQLite keeps every text,
-and PostgreSQL refuses what it cannot keep.
+Without a STRICT mode, MySQL and MariaDB silently change texts: they cut a text that is too long, and write a question
+mark for a character that the column's character set lacks. A changed tag is another tag, which perhaps no group takes.
+SQLite keeps every text, and PostgreSQL refuses a text that it cannot keep.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
-#: Characters of a text that an error shows.
+#: Most characters of a text that an error shows.
 _SHOWN_CHARACTERS = 80
 
 
 def texts_in_doubt(dialect: str, table: Table, values: Mapping[str, object]) -> Mapping[str, str]:
-    """Returns columns and texts that the database may change: those that are not plain ASCII, or longer than their
-    column."""
+    """Returns column -> text for the texts that the database may change: texts that are not plain ASCII, or longer than
+    their column."""
     if dialect != "mysql":
         return {}
     texts = ((column, values.get(column.name)) for column in table.columns)
@@ -37,15 +37,16 @@ def texts_in_doubt(dialect: str, table: Table, values: Mapping[str, object]) -> 
 
 
 def require_kept(connection: CallersConnection, table: Table, key: Mapping[str, str], sent: Mapping[str, str]) -> None:
-    """Reads the texts of one row back, in the transaction that wrote it. Needed for MySQL and MariaDB.
+    """Reads the texts of one row back, in the transaction that wrote the row. Needed for MySQL and MariaDB.
 
-    Raises InvalidValue for a text that the row holds in another form. If the login may not SELECT there, that is logged
-    once, and nothing is compared. Other errors of the driver pass through.
+    Raises InvalidValue if the row has a changed text. If the login may not SELECT from the table, nothing is compared,
+    and that is logged once. Other errors of the driver pass through.
     """
-    # As bytes of one encoding, because a connection with a wrong encoding would show its own mistake as correct.
+    # The server returns the texts as UTF-8 in hex digits. A connection with a wrong encoding would hide its own
+    # mistake.
     columns = ", ".join(f"HEX(CONVERT({name} USING utf8mb4))" for name in sent)
     conditions = " AND ".join(f"{name} = {connection.marker}" for name in key)
-    # A locking read, because a plain one would fix the snapshot of the caller's transaction.
+    # The read takes locks, because a plain read would fix the snapshot of the caller's transaction.
     sql = f"SELECT {columns} FROM {table.name} WHERE {conditions} LOCK IN SHARE MODE"  # noqa: S608  # names of ours
     try:
         row = connection.select_one(sql, tuple(key.values()))

@@ -1,5 +1,6 @@
-"""Reads rows of many keys at once by one index probe per key, whatever the planner's statistics; and decides which text
-is a key.
+"""Reads the rows of many keys at once, by one index probe per key, whatever the planner's statistics say.
+
+has_key() decides which text is a key.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.unique_key import UNIQUE_KEY_CHARACTERS_MAX, UNIQUE_KEY_CHARACTERS_MIN
 
-#: A character that no key has; the same for regular expressions and for GLOB.
+#: Pattern of a character that no key has, for regular expressions and for GLOB.
 _NO_CHARACTER_OF_KEYS = "[^0-9A-Za-z_-]"
 
 
@@ -25,12 +26,12 @@ def probe(
 ) -> sa.CursorResult[Any]:
     """Executes the query for rows whose column is one of the keys, in no order. Columns keep their names.
 
-    `always`: a query of one row. Its columns come first in every row; if no key is found, there is one row with NULLs
-    after these columns.
+    `always`: a query with exactly one row. Its columns come first in every row of the answer. If no key is found, the
+    answer is one row, with NULLs after these columns.
 
-    PostgreSQL answers `IN (500 keys)` by reading all rows of a subscription while its statistics are missing or old, as
-    on a table that has just grown. Its driver also needs 7 ms for 500 parameters. A LATERAL subquery with OFFSET is
-    planned by itself, for one key. Other databases probe the index for a list.
+    While PostgreSQL's statistics are missing or old, as on a table that has just grown, it reads all rows of a
+    subscription for `IN (500 keys)`. Its driver also needs 7 ms for 500 parameters. PostgreSQL plans a LATERAL subquery
+    with OFFSET separately, for one key. Other databases probe the index for each key of a list.
     """
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # two dozen modules that services on other databases do not need
@@ -50,11 +51,11 @@ def probe(
 
 
 def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
-    """Returns a condition that is false for a text that is no unique key: no witness can be asked about such a row, so
-    it is left out of pages.
+    """Returns a condition that is true if the text is a unique key. Pages leave out other rows, because no witness can
+    be asked about them.
 
-    COALESCE keeps PostgreSQL from estimating that few rows match the expression, because all do. PostgreSQL has no
-    regular expressions under a collation that treats different texts as equal.
+    Nearly all rows match, and COALESCE keeps PostgreSQL from estimating few. Collation C is needed because PostgreSQL
+    refuses regular expressions under a collation that treats different texts as equal.
     """
     is_long = sa.func.length(column).between(UNIQUE_KEY_CHARACTERS_MIN, UNIQUE_KEY_CHARACTERS_MAX)
     if dialect != "sqlite":

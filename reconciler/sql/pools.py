@@ -1,4 +1,4 @@
-"""Closes pooled connections: of one engine, or all that one cause has cut."""
+"""Closes the pooled connections of an engine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from sqlalchemy import event
 def replace_pool(engine: sa.Engine) -> None:
     """Closes every connection of the pool, because the cause that cut one idle connection has cut the others, too.
 
-    A connection that is in use is closed when it comes back. The old pool is not used again; otherwise it would keep
-    sessions at the server until the garbage collector finds it.
+    The engine gets a new pool. A connection in use is closed when it is returned to the old pool: otherwise the old
+    pool would keep it open until the garbage collector finds the pool.
     """
     old = engine.pool
     engine.dispose()
-    # comes afterwards, because otherwise the new pool would have it
+    # After dispose(), because the new pool would inherit the listener.
     event.listen(old, "checkin", lambda _connection, entry: entry.invalidate())
 
 
 def close_engine(engine: sa.Engine) -> None:
-    """Closes every connection: one in use when it is returned, also one that a running thread opens later.
+    """Closes every connection. A connection in use, or opened later by a running thread, is closed when it is returned.
 
-    engine.dispose() leaves both to the garbage collector.
+    engine.dispose() alone leaves such connections to the garbage collector.
     """
     event.listen(
         engine.pool, "checkin", lambda _connection, entry: entry.invalidate()
-    )  # comes before, so that the new pool has it, too
+    )  # before dispose(), so that the new pool inherits the listener
     engine.dispose()

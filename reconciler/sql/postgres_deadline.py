@@ -1,4 +1,4 @@
-"""PostgreSQL connections whose statements have a deadline on this side. Needs psycopg."""
+"""PostgreSQL connections on which the client gives up a statement after a deadline. Needs psycopg."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _clock = SystemClock()
 
 
 class StatementOverdue(psycopg.OperationalError):
-    """No answer came in time. The connection is closed: what was sent may have been executed, or may be later."""
+    """No answer came in time, and the connection was closed. The server may have executed the statement, or may execute
+    it later."""
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Gives each message to the server a deadline for its answer, COMMIT included. `connect_within` sets it."""
+    """A connection with a deadline for the answer to each message, COMMIT included."""
 
     statement_seconds = 0.0
 
@@ -30,15 +31,15 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(_until(gen, until_seconds), *arguments, **more)
         except TimeoutError as late:
-            self.close()  # sends what fits into the socket's buffer, without waiting
+            self.close()  # sends a last message if it fits into the socket's buffer, and does not wait
             raise StatementOverdue(f"waited {self.statement_seconds:g} s") from late
 
 
 def _until(steps: Generator[Any, Any, T], until_seconds: float) -> Generator[Any, Any, T]:
-    """Yields the driver's steps, which wait a moment for the socket in between, until the deadline.
+    """Yields the driver's steps until the deadline. Between two steps the driver waits a moment for the socket.
 
-    Bytes that have arrived are read first, so that a process that was off the CPU for longer than the deadline still
-    finds its answer.
+    Bytes that have arrived are read before the deadline is checked. So a process that was off the CPU for too long
+    still finds its answer.
     """
     try:
         wanted = next(steps)
@@ -53,12 +54,12 @@ def _until(steps: Generator[Any, Any, T], until_seconds: float) -> Generator[Any
 
 
 def connect_within(engine: sa.Engine, statement_seconds: float) -> None:
-    """Makes the engine open such connections from now on."""
+    """Makes the engine open only BoundedConnections from now on."""
 
     def connect(*arguments: Any, **parameters: Any) -> BoundedConnection:
         connection: BoundedConnection = BoundedConnection.connect(*arguments, **parameters)
         connection.statement_seconds = statement_seconds
         return connection
 
-    # All connections of the engine come from its dialect: SQLAlchemy's, and changing_login.py's for each login.
+    # SQLAlchemy and changing_login.py both open the engine's connections by dialect.connect().
     engine.dialect.connect = connect  # type: ignore[method-assign,assignment]  # no event lets the login pass

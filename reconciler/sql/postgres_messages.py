@@ -1,8 +1,9 @@
-"""PostgreSQL with messages of several statements: one round trip and one transaction.
+"""Messages to PostgreSQL with several statements: one round trip and one transaction.
 
-A pooler between client and server may give every transaction another session. So nothing is stored in a session: the
-message that begins a transaction contains all that it needs. No statement is prepared under a name, because in another
-session that name is another client's statement. Needs psycopg, and is loaded only where that is installed.
+A pooler between client and server may give every transaction another session. So nothing is stored in a session, and
+the message that begins a transaction contains all of its settings. No statement is prepared under a name, because in
+another session that name may belong to another client's statement. Needs psycopg; only an engine for PostgreSQL loads
+this module.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from reconciler.sql.silence import IDLE_DEADLINES, SERVER_SHARE
 logger = logging.getLogger(__name__)
 
 _DONE = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK)
-#: How a server refuses a setting: it does not know the setting or the value, or this login may not change it.
+#: Errors of a refused setting: the server does not know the setting or its value, or this login may not change it.
 _REFUSALS = (
     psycopg.ProgrammingError,
     psycopg.NotSupportedError,
@@ -36,22 +37,22 @@ _REFUSALS = (
 
 
 class _UncheckedText(Loader):
-    """Reads texts of a database without a known encoding."""
+    """Reads the texts of a database without a known encoding."""
 
     def load(self, data: Buffer) -> str | bytes:
-        """Returns UTF-8 text, which all our clients write; otherwise bytes."""
+        """Returns the text if the bytes are UTF-8, as all our clients write it, and otherwise the bytes."""
         return text_or_bytes(bytes(data))
 
 
 def read_text(connection: Any, _record: object) -> None:
-    """Called at the event `connect`. For SQL_ASCII the driver returns bytes for every text, also for keys and names."""
+    """Makes a new connection return texts from a SQL_ASCII database. The driver would return bytes, even for keys."""
     if connection.info.encoding == "ascii":
         for kind in ("text", "varchar", "bpchar", "name"):
             connection.adapters.register_loader(kind, _UncheckedText)
 
 
 def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) -> str:
-    """Returns SQL that gives the surrounding transaction the server's time-outs. COMMIT has no time-out there."""
+    """Returns SQL that sets the server's time-outs for the present transaction. The server sets no limit to COMMIT."""
     seconds = {"lock_timeout": lock_timeout_seconds}
     if statement_seconds is not None:
         seconds["statement_timeout"] = statement_seconds * SERVER_SHARE
@@ -60,17 +61,17 @@ def time_outs_sql(lock_timeout_seconds: float, statement_seconds: float | None) 
 
 
 class _TimeOuts:
-    """The settings of a transaction. A server, or a proxy before it, may refuse those that end statements: then they
-    are left out, and only this side's deadline remains."""
+    """The settings of a transaction. A server or proxy may refuse the settings that end statements. Then these settings
+    are left out, and only this process ends late statements."""
 
     def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None) -> None:
         self.sql = time_outs_sql(lock_timeout_seconds, statement_seconds)
         self._least = time_outs_sql(lock_timeout_seconds, None)
 
     def without_refused(self, connection: Any, refused: psycopg.Error) -> bool:
-        """Returns True if there are fewer settings from now on. It ends the transaction in which a setting was refused.
+        """Returns True if fewer settings are sent from now on. Ends the transaction in which something was refused.
 
-        A statement may have been refused instead, so the settings are tried alone.
+        The server may have refused a statement and not a setting, so the settings are tried alone.
         """
         if self.sql == self._least or not isinstance(refused, _REFUSALS):
             return False
@@ -96,9 +97,9 @@ def _end(connection: Any) -> None:
 
 
 def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = None) -> Callable[[sa.Connection], None]:
-    """Returns what an engine does at the event `begin` instead of its driver: BEGIN with all settings.
+    """Returns the handler of an engine's event `begin`: it sends BEGIN with all settings, instead of the driver.
 
-    It finds lost connections in the pool without the extra round trip of a ping, and replaces them.
+    BEGIN also finds lost connections of the pool, without the extra round trip of a ping, and they are replaced.
     """
     settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
@@ -124,8 +125,8 @@ def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = No
                     replace_pool(connection.engine)
                 _begin(connection, message())
         except psycopg.Error as error:
-            # SQLAlchemy wraps only errors of its own statements, and this BEGIN is none. Poolers refuse it with any
-            # state.
+            # SQLAlchemy wraps only errors of its own statements, and this BEGIN is ours. Poolers refuse BEGIN with
+            # various error codes, so each error counts as a lost connection.
             connection.invalidate(error)
             raise sa.exc.OperationalError("BEGIN", None, error, connection_invalidated=True) from error
 
@@ -133,13 +134,13 @@ def begin_with(lock_timeout_seconds: float, statement_seconds: float | None = No
 
 
 def _begin(connection: sa.Connection, message: bytes) -> None:
-    driver_connection: Any = connection.connection.dbapi_connection  # another one, if the last was invalidated
+    driver_connection: Any = connection.connection.dbapi_connection  # a new one after invalidate()
     if not driver_connection.autocommit:
         _ask(driver_connection, message)
 
 
 class SingleAnswer:
-    """The answer to one statement, with what is needed of a cursor."""
+    """The answer to one statement, with the few methods of a cursor that callers need."""
 
     def __init__(self, transformer: Any, answer: PGresult) -> None:
         self._transformer = transformer
@@ -160,14 +161,14 @@ class SingleAnswer:
 
 
 class SingleTransaction:
-    """Runs statements as transactions of their own, with their settings, on connections in autocommit."""
+    """Runs each statement as a transaction with its settings, on connections in autocommit."""
 
     def __init__(self, lock_timeout_seconds: float, statement_seconds: float | None = None) -> None:
         self._settings = _TimeOuts(lock_timeout_seconds, statement_seconds)
 
     def execute(self, connection: Any, sql: str, parameters: Sequence[object]) -> SingleAnswer:
-        """Parameters are sent as literals, because a message with parameters can have only one statement. Raises
-        psycopg.Error."""
+        """Returns the answer to the statement. Parameters become literals, because a message with parameters can have
+        only one statement. Raises psycopg.Error."""
         transformer = Transformer(connection)
         statement = sql.encode() % tuple(transformer.as_literal(value) for value in parameters)
 
@@ -177,7 +178,7 @@ class SingleTransaction:
 
         try:
             return ask()
-        except _REFUSALS as refused:  # the whole message was undone
+        except _REFUSALS as refused:  # the server has undone the whole message
             if not self._settings.without_refused(connection, refused):
                 raise
             return ask()

@@ -1,5 +1,6 @@
-"""Which product answers instead of PostgreSQL, MySQL or MariaDB: others use their protocols, but define a primary
-differently.
+"""Finds out which product answers instead of PostgreSQL, MySQL or MariaDB.
+
+Other products use their protocols, but define a primary differently.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from reconciler.sql.engines import translated_errors
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product; an empty one is the protocol's own server."""
+    """A product. An empty name means PostgreSQL, MySQL, MariaDB or SQLite itself."""
 
     name: str = ""
     #: True if proofs of absence were tried on it (docs/reference/set-ups.md).
     is_tried: bool = True
 
 
-#: The protocol's own server.
+#: PostgreSQL, MySQL, MariaDB or SQLite itself.
 THE_SERVER = Product()
 
-#: What products say about themselves, in lower case.
+#: Words of version texts, in lower case -> product.
 _SAID = {
     "tidb": "TiDB",
     "oceanbase": "OceanBase",
@@ -37,7 +38,7 @@ _SAID = {
 }
 _GALERA = "Galera"
 _GROUP = "MySQL group replication"
-#: What exists, or is filled, only on one of them.
+#: Dialect -> product -> an SQL expression that has a value only on that product.
 _ONLY_THERE = {
     "postgresql": {
         "Aurora": "(SELECT 1 FROM pg_catalog.pg_proc WHERE proname = 'aurora_version' LIMIT 1)",
@@ -55,7 +56,7 @@ _ONLY_THERE = {
 
 
 def product_of(engine: sa.Engine) -> Product:
-    """Asks one database. Raises DatabaseAway."""
+    """Returns the product of one database. Raises DatabaseAway."""
     kind = "mysql" if engine.dialect.name == "mariadb" else engine.dialect.name
     if kind == "sqlite":
         return THE_SERVER
@@ -71,7 +72,7 @@ def product_of(engine: sa.Engine) -> Product:
 
 
 def _value(connection: sa.Connection, sql: str) -> str:
-    """Returns the value; empty: it does not exist, or may not be read."""
+    """Returns the value of an expression; empty if it does not exist or may not be read."""
     try:
         with connection.begin():
             value = connection.execute(sa.select(sa.literal_column(sql))).scalar()

@@ -1,7 +1,7 @@
-"""Copies inbox rows when a group gets another name, so that effects under the old name count under the new one.
+"""Copies inbox rows when a group gets another name, so that effects under the old name count under the new name.
 
-Rows are added and never changed: after an interruption, the copying is started again, and adds what is missing.
-Incomplete rows are left out: a person ends them under the old name, under which their message is delivered again.
+Rows are added and never changed. After an interruption, a person starts the copying again, and it adds the missing
+rows. Incomplete rows are left out. A person ends them under the old name, under which their message is delivered again.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from reconciler.sql.witness_database import BEHIND, WitnessDatabase
 
 #: Most rows of one transaction.
 PAGE_ROWS = 500
-#: Most rows of one statement that counts.
+#: Most rows of one statement that reads rows to count them.
 COUNTED_ROWS = 5_000
-#: How long it waits for writing transactions before it looks for them again.
+#: Longest wait for the end of writing transactions, and the pause between two looks for them.
 WAIT_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 0.5
-#: Every transaction that has written to the table, also for other groups, and has not ended. Every login may read it.
+#: PostgreSQL's statement for the open transactions that have written to the table, for any group. Every login may read
+#: pg_locks.
 _LOCKS_SQL = sa.text(
     "SELECT 'transaction ' || virtualtransaction || coalesce(' of process ' || pid, ', prepared') FROM pg_locks "
     "WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted AND relation = to_regclass(:inbox) "
@@ -39,20 +40,20 @@ _LOCKS_SQL = sa.text(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowsToCopy:
-    """Rows of the old name in one database."""
+    """Numbers of rows of the old name in one database."""
 
     rows: int
-    #: Those that are complete and have no row under the new name.
+    #: Complete rows that have no row under the new name.
     missing: int
-    #: Those that are incomplete.
+    #: Incomplete rows.
     incomplete: int = 0
 
 
 class RenamedRows:
-    """The rows of both names in one database. The caller disposes of the engine.
+    """The rows of both names in one database. The caller disposes of the engine, and calls count() before copy().
 
-    Raises DatabaseAway, also for a right that is missing (SELECT, INSERT) and on a node of a cluster that may lack
-    rows, ConfigurationError without the table. count() comes before copy().
+    Raises DatabaseAway, also for a missing right (SELECT, INSERT) and on a node of a cluster that may lack rows. Raises
+    ConfigurationError if the table is missing.
     """
 
     def __init__(self, engine: sa.Engine, *, old: str, new: str, clock: Clock | None = None) -> None:
@@ -64,8 +65,8 @@ class RenamedRows:
         self._pages = TimelyPages()
 
     def count(self) -> RowsToCopy:
-        """Counts what is to be copied. All rows of the old name are read. Raises ConfigurationError if the database
-        treats groups or keys as equal: their rows could neither be told apart nor stored side by side."""
+        """Counts the rows to copy. Reads all rows of the old name. Raises ConfigurationError if the database treats
+        some different names or keys as equal, because it could not store their rows side by side."""
         folded = folded_columns(self._engine, "inbox", ("consumer_group", "unique_key"))
         if folded:
             raise ConfigurationError(
@@ -79,9 +80,10 @@ class RenamedRows:
         return RowsToCopy(rows=rows, missing=missing, incomplete=incomplete)
 
     def extent(self, *, committed: bool = True) -> tuple[int, str, str]:
-        """Returns how many rows the old name has, and its lowest and highest key, by which databases are told apart.
+        """Returns the number of rows of the old name, and its lowest and highest key. Callers distinguish databases by
+        these values.
 
-        `committed`: False on MySQL and MariaDB: includes rows of transactions that have not ended.
+        With `committed=False`, MySQL and MariaDB also count rows of transactions that have not ended.
         """
         rows, first, last = 0, "", ""
         for row in self._all(committed=committed):
@@ -89,7 +91,7 @@ class RenamedRows:
         return rows, first, last
 
     def _all(self, *, committed: bool = True) -> Iterator[sa.Row[Any]]:
-        """Yields the old name's rows by key, in pieces small enough for a statement's deadline."""
+        """Yields the old name's rows in the order of their keys. A statement reads few enough rows for its deadline."""
         theirs = inbox.alias()
         is_there = sa.exists().where(theirs.c.consumer_group == self._new, theirs.c.unique_key == inbox.c.unique_key)
 
@@ -112,10 +114,11 @@ class RenamedRows:
             after = page[-1].unique_key
 
     def writers(self) -> str:
-        """Returns who has written rows without a commit, for people; empty: no transaction. Such rows are in no copy,
-        and a member whose process has stopped is connected to no broker any more.
+        """Returns a text for people about open transactions that have written rows; empty if there are none.
 
-        Transactions that are open at first may end, within WAIT_SECONDS. Needs only the right to SELECT.
+        A copy would lack the rows of such a transaction, and no broker shows a consumer whose process has stopped.
+        Waits up to WAIT_SECONDS for the transactions that are open at first. On a server, needs only the right to
+        SELECT.
         """
         until = self._clock.monotonic_seconds() + WAIT_SECONDS
         at_first = self._writers()
@@ -129,7 +132,7 @@ class RenamedRows:
         dialect = self._engine.dialect.name
         if dialect == "sqlite":
             try:
-                with writing(self._engine):  # takes the lock of the only writer
+                with writing(self._engine):  # takes SQLite's only lock for writers
                     return frozenset()
             except DatabaseAway as error:
                 return frozenset({str(error)})
@@ -140,17 +143,17 @@ class RenamedRows:
         return frozenset() if is_same else frozenset({f"rows of {self._old}"})
 
     def copy(self, seen: Callable[[int], None]) -> int:
-        """Writes each complete row of the old name under the new one, unless that has the key. Returns how many it
-        wrote.
+        """Writes each complete row of the old name under the new name, unless the new name has that key already.
+        Returns the number of rows that were written.
 
-        Each page is one transaction: a crash leaves whole pages. `seen` is called with the number of rows of each page.
+        Each page is one transaction, so a crash leaves whole pages. `seen` is called with each page's number of rows.
         """
         copied, after = 0, ""
         self._require_all_rows()
         while True:
             try:
                 page, written = self._copy_page(after)
-            # after the reading, rows came from a write that was given up: the page is read again
+            # Another writer, such as a statement that was given up, has added a row since the page was read.
             except IntegrityError:
                 page, written = self._copy_page(after)
             copied += written
@@ -160,7 +163,7 @@ class RenamedRows:
             after = page[-1]["unique_key"]
 
     def _copy_page(self, after: str) -> tuple[Sequence[Mapping[Any, Any]], int]:
-        """Returns the old name's rows after a key, and how many were written."""
+        """Returns a page of the old name's rows after a key, and the number of rows that were written."""
         with writing(self._engine) as connection:
             columns = self._columns(connection)
             read = connection.execute(
@@ -176,7 +179,7 @@ class RenamedRows:
         return page, len(rows)
 
     def _require_all_rows(self) -> None:
-        """Makes sure that later questions to the same node see everything that its cluster has committed by now."""
+        """Raises DatabaseAway unless later reads on the same node see all that its cluster has committed so far."""
         if self._engine.dialect.name in ("mysql", "mariadb"):
             role = WitnessDatabase(self._engine, inbox).role()
             if role.is_node and role.is_primary is False:
@@ -184,7 +187,7 @@ class RenamedRows:
 
     @staticmethod
     def _columns(connection: sa.Connection) -> Sequence[sa.Column[Any]]:
-        """Returns the columns; an inbox without the upgrade has fewer."""
+        """Returns the columns that the inbox has. Before an upgrade it has fewer."""
         there = column_names(connection, inbox.name)
         return [column for column in inbox.c if column.name in there or not there]
 
@@ -193,8 +196,8 @@ class RenamedRows:
         return inbox.c.incomplete.is_(None) if inbox.c.incomplete in set(columns) else sa.true()
 
     def _renamed(self, connection: sa.Connection, rows: Sequence[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-        """Returns the rows that the new name lacks. It may hold a business id only once: a second key is its
-        duplicate."""
+        """Returns the rows that the new name lacks. A group has a business id only once, so a row with a business id of
+        another key becomes that key's duplicate."""
         if not rows:
             return []
         of_new = inbox.c.consumer_group == self._new

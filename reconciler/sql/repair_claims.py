@@ -1,11 +1,11 @@
-"""Rows of reconciler_repair and the claims on them: for the daemon's ledger, and for the replay worker of a group.
+"""Rows of reconciler_repair and the claims on them, for the ledger of `run` and for the replay worker of a group.
 
-A *claim* is the right to repair one key: one conditional UPDATE in database time. Every later write names the claim's
-token; if it matches no row, the claim is lost and its owner stops. A request that a paused owner has sent to a broker
-cannot be stopped: it costs a second copy, which the inbox ignores.
+A *claim* is the right to repair one key. A process gets it by one conditional UPDATE, in database time. Every later
+write names the claim's token. If such a write matches no row, the claim is lost, and its owner stops. A request to a
+broker that a paused owner has sent already cannot be stopped: it makes a second copy, which the inbox ignores.
 
-A claim that ends later than the length of a lease was dated before the database's clock was set back. It is free once a
-process has seen it unchanged for the length of a lease, by its own monotonic clock.
+A claim that ends later than the length of a lease from now was made before the database's clock was set back. The claim
+is free once a process has seen it unchanged for the length of a lease, measured by its own monotonic clock.
 """
 
 from __future__ import annotations
@@ -34,18 +34,17 @@ from reconciler.sql.engines import asked_once, now_ms, reading, writing
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table
 
-#: All columns except those that a ledger of an older release lacks, and the message, because a body is read only for
-#: the row that is handed over.
+#: All columns but two: a ledger of an older release lacks answer_fact, and the message is read only for a hand-over.
 REPAIR_COLUMNS = tuple(column for column in repair_table.c if column.name not in ("message", "answer_fact"))
 
 _NAMES = tuple(column.name for column in REPAIR_COLUMNS)
 _ROWS = RowReader(REPAIR, _NAMES, otherwise={"state": RepairState.FAILED, "rung": Rung.END})
 
 _PLACE_COLUMNS = (repair_table.c.environment, repair_table.c.topic, repair_table.c.scope, repair_table.c.unique_key)
-#: The row of _parameters_of_place(), with the given token.
+#: Condition: the row of _parameters_of_place().
 _THIS_ROW = sa.and_(*(column == sa.bindparam(f"p_{column.name}") for column in _PLACE_COLUMNS))
 _TOKEN: sa.BindParameter[str] = sa.bindparam("p_token", type_=sa.String())
-#: A claim that counts as ended although its end lies ahead; NULL: the row has no such claim.
+#: Token and end of a claim that counts as ended although its end lies ahead; NULL: the row has no such claim.
 _SEEN = ("p_seen_token", "p_seen_until_ms")
 _SEEN_TOKEN: sa.BindParameter[str | None] = sa.bindparam(_SEEN[0], type_=sa.String())
 _SEEN_UNTIL_MS: sa.BindParameter[int | None] = sa.bindparam(_SEEN[1], type_=sa.BigInteger())
@@ -55,10 +54,10 @@ _Place: TypeAlias = tuple[str, str, str, str]
 #: Most keys of one statement, because SQLite allows 32 766 parameters.
 KEYS_A_STATEMENT = 500
 
-#: Most pages of due rows that one call reads, as long as none of them can be claimed.
+#: Most pages of due rows that one call reads while it has not found enough rows to claim.
 _PAGES_MAX = 20
 
-#: Listed one by one, because with "not DONE" a database would read all repairs of the past for the few that are due.
+#: Each unfinished state is named, because for "not DONE" a database would read all repairs of the past.
 _UNFINISHED = sorted(state.value for state in RepairState if state not in FINISHED_REPAIRS)
 
 
@@ -74,10 +73,10 @@ class RepairClaims:
         lease_seconds: float = CLAIM_LEASE_SECONDS,
         clock: Clock | None = None,
     ) -> None:
-        """`engine`: the ledger's, which the caller disposes; `now` makes its database time as an SQL expression.
+        """`engine`: the ledger's engine, which the caller disposes; `now`: makes the SQL expression of database time.
 
-        `signature_secret`: messages of hand-overs are signed with it, and refused without their signature.
-        `lease_seconds`: the length of a claim; `clock` is the host's.
+        `signature_secret`: signs messages of hand-overs; with a secret, messages without a signature are refused.
+        `lease_seconds`: the length of a claim; `clock`: the host's clock.
         """
         self._engine = engine
         self._signature_secret = signature_secret
@@ -86,7 +85,7 @@ class RepairClaims:
         self._now = now or (lambda: now_ms(engine.dialect.name))
 
     def claimable(self, environment: str, topic: str, *, scope: str, limit: int) -> Sequence[Repair]:
-        """Returns due rows without a living claim. The longest due come first, so that rows that stay due delay no
+        """Returns due rows without a living claim, the longest due rows first. So rows that stay due do not delay
         others."""
         now = asked_once(self._now(), self._engine.dialect.name)
         is_stranded = self._is_stranded(now)
@@ -101,7 +100,7 @@ class RepairClaims:
             )
             .order_by(repair_table.c.next_at_ms, repair_table.c.created_at_ms, repair_table.c.unique_key)
         )
-        # Two ranges of the index, because for one combined condition a database would read all waiting rows in between.
+        # Two queries read two ranges of the index. One combined condition would read all waiting rows in between.
         has_come, is_too_far = self._due(now)
         with reading(self._engine) as connection:
             rows = rows.add_columns(*self._columns(connection))
@@ -110,7 +109,7 @@ class RepairClaims:
             return found + self._page(connection, put_off, limit=limit - len(found)) if len(found) < limit else found
 
     def due_topics(self, environment: str) -> Collection[str]:
-        """Reads one range for each state in the index that ends with the time."""
+        """Returns the topics with due repairs. Reads one range of the index for each unfinished state."""
         c = repair_table.c
         now = asked_once(self._now(), self._engine.dialect.name)
         is_due = (c.environment == environment) & c.state.in_(_UNFINISHED) & (c.next_at_ms <= now)
@@ -119,8 +118,8 @@ class RepairClaims:
             return frozenset(topic for topic in topics if isinstance(topic, str))
 
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
-        """Returns a page without damaged rows, which stay due, and without rows of a living claim: neither must delay
-        the others."""
+        """Returns a page of rows that can be claimed. Damaged rows, which stay due, and rows with a living claim do not
+        take the place of other rows."""
         found: list[Repair] = []
         looked_at, size = 0, limit
         for _ in range(_PAGES_MAX):
@@ -133,18 +132,18 @@ class RepairClaims:
         return found[:limit]
 
     def claim(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Claims by one conditional UPDATE: if several processes try, only one of them changes the row."""
+        """Claims by one conditional UPDATE. If several processes try, only one of them changes the row."""
         return self.claim_all([(repair, token)], lease_seconds=lease_seconds)[0]
 
     def claim_all(self, claims: Sequence[tuple[Repair, str]], *, lease_seconds: float) -> list[Repair | None]:
         """Claims each row by one conditional UPDATE, all in one transaction."""
         until = self._now() + wait_ms(lease_seconds)
-        # Not IN, because SQLAlchemy expands IN at execution, which executemany does not allow.
+        # OR instead of IN, because SQLAlchemy expands IN at execution, and executemany does not allow that.
         is_unfinished = sa.or_(*(repair_table.c.state == state for state in _UNFINISHED))
         is_due = is_unfinished & sa.or_(*self._due(self._now())) & self._may_be_claimed()
         is_free, is_stranded = self._has_no_claim(self._now()), self._is_stranded(self._now())
         looked_at = (repair_table.c.token, repair_table.c.lease_until_ms, is_stranded.label("is_stranded"))
-        # Only if it is unchanged: a living owner has renewed it since, and its token stays the owner's.
+        # A stranded claim is taken only if it is unchanged, because a living owner may have renewed it since.
         as_seen = (repair_table.c.token == _SEEN_TOKEN) & (repair_table.c.lease_until_ms == _SEEN_UNTIL_MS)
         claim = (
             sa.update(repair_table)
@@ -168,16 +167,16 @@ class RepairClaims:
         return [_if_owned(found.get(_place(repair)), token) for repair, token in claims]
 
     def renew(self, repair: Repair, *, token: str, lease_seconds: float) -> Repair | None:
-        """Extends the lease from now."""
+        """Makes the claim last `lease_seconds` from now."""
         lease_until = self._now() + wait_ms(lease_seconds)
         return self._update(repair, repair_table.c.token == token, {"lease_until_ms": lease_until})
 
     def change(self, repair: Repair, change: RepairChange, *, token: str) -> Repair | None:
-        """Writes under the token; None: the token does not own the row any more."""
+        """Writes the change under the token. None: the token does not own the row any more."""
         return self.change_all([(repair, change, token)])[0]
 
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
-        """Writes each row by one UPDATE under its token, all in one transaction."""
+        """Writes each change by one UPDATE under its token, all in one transaction."""
         now = self._now()
         with writing(self._engine) as connection:
             locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
@@ -200,8 +199,8 @@ class RepairClaims:
     def message_of(self, repair: Repair) -> StoredMessage | None:
         """Returns the message of a hand-over; None after it was emptied.
 
-        Raises MalformedInput for a text that is no message, that was changed, or that lacks a signature although there
-        is a secret.
+        Raises MalformedInput if the text is no message or was changed, or if it lacks the signature that a secret
+        demands.
         """
         with reading(self._engine) as connection:
             message = sa.select(repair_table.c.message).where(_THIS_ROW)
@@ -223,37 +222,40 @@ class RepairClaims:
         return self.change(repair, done, token=token)
 
     def _due(self, now: sa.ColumnElement[int]) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:
-        """Returns row_rules.is_repair_due as two conditions: its time has come, or lies too far ahead."""
+        """Returns row_rules.is_repair_due as two conditions: the row's time has come, or lies too far ahead."""
         return repair_table.c.next_at_ms <= now, repair_table.c.next_at_ms > now + REPAIR_WAIT_MS_MAX
 
     def _has_no_claim(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        """Returns a condition: no living claim."""
+        """Returns a condition for rows without a living claim."""
         return repair_table.c.token.is_(None) | (repair_table.c.lease_until_ms < now)
 
     def _is_stranded(self, now: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-        """Returns a condition: its claim ends later than any present claim could, because the clock was set back."""
+        """Returns a condition for rows whose claim ends later than any present claim could (stranded_leases.py)."""
         return repair_table.c.token.is_not(None) & self._stranded.among(now, lease_seconds=self._lease_seconds)
 
     def _is_over(self, row: sa.Row[Any]) -> bool:
-        """Returns True for such a claim that has not changed for the length of a claim."""
+        """Returns True if the row's claim is stranded and has not changed for the length of a claim."""
         return self._stranded.is_over(_place_of_row(row), row, lease_seconds=self._lease_seconds)
 
     def _with_a_claim(self) -> Mapping[str, Any]:
-        """Returns further changes of a claim."""
+        """Returns further values that a claim writes."""
         return {}
 
     def _may_be_claimed(self) -> sa.ColumnElement[bool]:
-        """Returns a condition for rows that these owners work on."""
+        """Returns a condition for the rows that owners of this class may claim."""
         return sa.true()
 
     def _columns(self, connection: sa.Connection) -> Sequence[sa.ColumnElement[Any]]:
-        """Returns the columns of a row. A worker decides nothing by an answer."""
+        """Returns the columns to read. A replay worker does not need answer_fact."""
         del connection
         return REPAIR_COLUMNS
 
     def _answered(self, connection: sa.Connection, answer: Fact | str) -> Mapping[str, str | None]:
-        """Returns column -> value of an answer, which is a worker's own text: its login may know only an older
-        release's ledger, and a fact of another text does not count. Raises InvariantViolation for a fact."""
+        """Returns column -> value of an answer, which is a replay worker's own text. Raises InvariantViolation for a
+        fact.
+
+        The fact of an earlier answer may stay beside the text, because a fact does not count beside another text.
+        """
         del connection
         if isinstance(answer, Fact):
             raise InvariantViolation(f"{answer.code.name}: the claims of a replay worker keep no facts")
@@ -275,7 +277,7 @@ class RepairClaims:
             return self._read_again(connection, [repair])[_place(repair)]
 
     def _read_again(self, connection: sa.Connection, repairs: Sequence[Repair]) -> dict[_Place, Repair]:
-        """Returns the rows as read in the transaction that has just written them."""
+        """Reads the rows in the transaction that has just written them."""
         besides = [column for column in self._columns(connection) if column not in set(_PLACE_COLUMNS)]
         rows = self._rows_of(connection, repairs, *besides)
         return {_place_of_row(row): repair_of(row) for row in rows}
@@ -288,10 +290,10 @@ class RepairClaims:
         where: sa.ColumnElement[bool] | None = None,
         locks: bool = False,
     ) -> list[sa.Row[Any]]:
-        """Returns each row's place and the given columns; `where`: only of these rows.
+        """Returns the place and the given columns of each row. `where`: only rows with this condition.
 
-        `locks` locks the rows against other writers (on SQLite, every writing transaction does), always in the same
-        order, so that two owners never wait for each other.
+        `locks` locks the rows against other writers, always in the same order, so that two owners never wait for each
+        other. On SQLite, every writing transaction locks all rows.
         """
         keys: dict[tuple[str, str, str], set[str]] = {}
         for repair in repairs:
@@ -320,11 +322,11 @@ def _if_owned(row: Repair | None, token: str) -> Repair | None:
 
 
 def repair_of(row: sa.Row[Any]) -> Repair:
-    """Returns the repair of a row of reconciler_repair, with REPAIR_COLUMNS in any order, and answer_fact if it was
-    read.
+    """Returns the repair in a row of reconciler_repair. The row has REPAIR_COLUMNS in any order, and perhaps
+    answer_fact.
 
-    A row with a damaged value is FAILED, and its answer names the damage: earlier sends are unknown, so nothing is
-    sent, and a person must look.
+    A row with a damaged value becomes FAILED, with the damage as its answer. Earlier sends are unknown then, so nothing
+    is sent, and a person must look.
     """
     read = _ROWS.parse([getattr(row, name) for name in _NAMES])
     values = read.values | {"state": RepairState(read.values["state"]), "rung": Rung(read.values["rung"])}
@@ -345,7 +347,7 @@ def _place_of_row(row: sa.Row[Any]) -> _Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ChangeShape:
-    """The columns that a change writes: changes with the same columns are one statement."""
+    """The columns that a change writes. One statement writes all changes with the same columns."""
 
     counts_as_attempt: bool
     takes_back_attempt: bool
@@ -357,7 +359,7 @@ class _ChangeShape:
 
     @classmethod
     def of(cls, change: RepairChange, answer: Mapping[str, str | None]) -> _ChangeShape:
-        """Returns the shape of a change that has these columns of an answer."""
+        """Returns the shape of a change. `answer`: column -> value of its answer."""
         return cls(
             counts_as_attempt=change.counts_as_attempt,
             takes_back_attempt=change.takes_back_attempt,
@@ -368,11 +370,11 @@ class _ChangeShape:
         )
 
     def update(self, now: sa.ColumnElement[int]) -> sa.Update:
-        """Returns the statement; its parameters are those of _parameters_of_place() and _parameters_of_change()."""
+        """Returns the statement for the parameters of _parameters_of_place() and _parameters_of_change()."""
         columns = repair_table.c
         values: dict[str, Any] = {}
         if self.counts_as_attempt:
-            # The order matters, because MySQL reads columns as earlier assignments have left them.
+            # The order matters, because an assignment of MySQL reads the values of earlier assignments.
             values["first_sent_at_ms"] = sa.case((columns.sent_at_ms.is_(None), now), else_=columns.first_sent_at_ms)
             values |= {"sent_at_ms": now, "attempts": columns.attempts + 1}
         elif self.takes_back_attempt:
@@ -393,7 +395,7 @@ class _ChangeShape:
 
 
 def _parameters_of_change(change: RepairChange, answer: Mapping[str, str | None]) -> dict[str, Any]:
-    """Returns the parameters of a change whose answer has these columns."""
+    """Returns the parameters of a change. `answer`: column -> value of its answer."""
     values: dict[str, Any] = {
         "p_state": change.state.value,
         "p_rung": change.rung.value,

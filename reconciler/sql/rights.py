@@ -1,4 +1,4 @@
-"""Finds out without changing a row which rights to tables a login lacks."""
+"""Finds out which rights to tables a login lacks, without changing a row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Right:
 
     verb: Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
     table: sa.Table
-    #: The columns that an UPDATE writes, for logins with rights by column; empty: any column.
+    #: The columns that an UPDATE writes, for logins with rights to single columns; empty: any column.
     columns: tuple[str, ...] = ()
-    #: What is left undone without it; None: the right is needed.
+    #: What the product does not do without this right; None: the right is necessary.
     without_it: Fact | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
@@ -33,8 +33,7 @@ class Right:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Returns True if the database refused a statement because of a missing right; the driver's error may be
-    wrapped."""
+    """Returns True if the database refused a statement because of a missing right. The error may wrap the driver's."""
     original = getattr(error, "orig", None) or error
     number = next(iter(getattr(original, "args", ())), None)
     is_of_postgres = "InsufficientPrivilege" in class_names(original) or sqlstate_of(original) == "42501"
@@ -42,15 +41,15 @@ def is_refused(error: BaseException | None) -> bool:
 
 
 def lacks_right(error: ReconcilerError) -> bool:
-    """Returns True if a database that counts as away has answered, and refused the login a right."""
+    """Returns True if the error comes from a missing right: the database counts as away, although it has answered."""
     return is_refused(error.__cause__)
 
 
 def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right, str]:
-    """Returns the rights that the database refuses, with its texts. A missing table or column is not a missing right.
+    """Returns the refused rights, each with the database's text. A missing table or column is not a missing right.
 
-    Statements that touch no row are enough, because rights are checked before rows. Raises DatabaseAway, also for a
-    SQLite file that another process is writing.
+    Statements that touch no row are enough, because databases check rights before rows. Raises DatabaseAway, also while
+    another process writes to a SQLite file.
     """
     refused: dict[Right, str] = {}
     with translated_errors(engine), engine.connect() as connection, connection.begin() as transaction:

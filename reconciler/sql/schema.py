@@ -1,7 +1,7 @@
-"""Brings a database's tables up to date, and prints their DDL. Needs alembic (extra `daemon`), loaded on first use.
+"""Upgrades a database's tables and prints their DDL. Needs alembic (extra `daemon`), which is loaded at first use.
 
-The three trees (outbox, inbox, ledger) have a version table each, so they may share one database. The printed DDL is
-the migrations' own and writes the version table: a database made by it can be upgraded later.
+Each of the three trees (outbox, inbox, ledger) has its own version table, so they may share one database. The
+migrations themselves print the DDL. It writes the version table, too, so a database that it made can be upgraded later.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
-#: Building the index of a large table takes long, and MySQL sends nothing meanwhile.
+#: Longest wait for a statement of an upgrade. MySQL sends nothing while it builds the index of a large table.
 BUILD_SECONDS = 86_400
 _EVIDENCE = {"outbox": OUTBOX, "inbox": INBOX}
 
-#: Errors of a database for a table, column or index that exists already; the last one: two CREATE TABLE at once.
+#: Errors for a table, column or index that exists already. The last one is PostgreSQL's for two CREATE TABLE at once.
 _MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_nsp_index")
 
 _OWNER_REMEDY = (
@@ -45,12 +45,11 @@ _FOLDER = Path(__file__).parent / "migrations"
 
 
 def upgrade(url: Secret, tree: str) -> str:
-    """Runs the tree's missing migrations, which create tables and the outbox's identity; returns the resulting
-    revision.
+    """Runs the tree's missing migrations, and inserts missing rows of the outbox's identity. Returns the new revision.
 
-    On SQLite and PostgreSQL each migration is one transaction; MySQL commits every statement. Harmless if nothing is
-    missing; continues after an interruption. Raises DatabaseAway. Raises ConfigurationError if tables exist that no
-    migration made, or that are older than the first one.
+    On SQLite and PostgreSQL each migration is one transaction; MySQL commits every statement. A repeated call changes
+    nothing, and continues an interrupted upgrade. Raises DatabaseAway. Raises ConfigurationError if no migration made
+    the tables, or if they are older than 0.2.0.
     """
     config = _config(tree)
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
@@ -58,7 +57,7 @@ def upgrade(url: Secret, tree: str) -> str:
         _run_until_head(config, engine, tree)
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
-                connection.execute(sa.text(sql_of(connection.dialect.name)))  # the rows may have been deleted
+                connection.execute(sa.text(sql_of(connection.dialect.name)))  # a person may have deleted the rows
     except DatabaseAway as error:
         if not is_refused(error.__cause__):
             raise
@@ -69,10 +68,10 @@ def upgrade(url: Secret, tree: str) -> str:
 
 
 def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
-    """Runs the migrations. On PostgreSQL, if several upgrades run at once, one of them succeeds with each migration,
-    and the others continue from its revision.
+    """Runs the migrations. If several upgrades of PostgreSQL run at once, each migration succeeds in one of them, and
+    the others continue from its revision.
 
-    No lock of a session separates them, because a pooler gives every transaction another session.
+    A lock of the session could not separate them, because a pooler gives every transaction another session.
     """
     while True:
         before = _position(engine, tree)
@@ -91,7 +90,7 @@ def _run_until_head(config: Config, engine: sa.Engine, tree: str) -> None:
 
 
 def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
-    """Returns whether the version table exists, and its revision."""
+    """Returns two values: whether the version table exists, and the revision in it."""
     from alembic.runtime.migration import MigrationContext
 
     with reading(engine) as connection:
@@ -100,7 +99,7 @@ def _position(engine: sa.Engine, tree: str) -> tuple[bool, str | None]:
 
 
 def _wait_for_other_upgrades(connection: sa.Connection) -> None:
-    """Makes other upgrades of this database wait until this connection ends (MySQL and MariaDB)."""
+    """Makes other upgrades of a MySQL or MariaDB database wait until this connection ends."""
     if connection.dialect.name in ("mysql", "mariadb"):
         name = "CONCAT('reconciler upgrade ', MD5(DATABASE()))"
         connection.exec_driver_sql(f"SELECT GET_LOCK({name}, {BUILD_SECONDS})")
@@ -116,7 +115,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
         command.upgrade(config, "head")
     except CommandError as error:
         raise ConfigurationError(f"{shown(connection.engine)}: {error}; a newer release made this {tree}?") from error
-    except sa.exc.PendingRollbackError as error:  # alembic commits what it has begun, even on a lost connection
+    except sa.exc.PendingRollbackError as error:  # alembic commits even on a lost connection; its context is the cause
         raise error.__context__ or error from None
     except sa.exc.DBAPIError as error:
         if not any(word in str(error.orig) for word in _MADE_BY_ANOTHER):
@@ -128,7 +127,7 @@ def _run_missing(config: Config, connection: sa.Connection, tree: str) -> None:
 
 
 def current(database: Secret | sa.Engine, tree: str) -> str | None:
-    """Returns the revision of the database's tables; None: no migration of this tree ran. Raises DatabaseAway."""
+    """Returns the revision of the database's tables. None: no migration of this tree has run. Raises DatabaseAway."""
     _config(tree)
     with _read(database) as engine:
         return _position(engine, tree)[1]
@@ -140,7 +139,7 @@ def head(tree: str) -> str:
 
 
 def base(tree: str) -> str:
-    """Returns the oldest revision that this release upgrades, which is 0.2.0's."""
+    """Returns the oldest revision that this release upgrades: that of 0.2.0."""
     return _known(tree, _scripts(tree).get_base())
 
 
@@ -160,7 +159,7 @@ def _known(tree: str, revision: str | None) -> str:
 def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
     """Returns the SQL of all migrations of a tree for one dialect, with version table and identity row.
 
-    `in_transaction`: for the caller's transaction: no statement in it begins or commits one, or must run outside.
+    `in_transaction`: the SQL fits into a transaction of the caller.
     """
     config = _config(tree)
     from alembic import command
@@ -176,11 +175,11 @@ def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
 
 
 def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
-    """Returns True if all tables of the tree exist, made by migrations or by hand; tables of releases after 0.2.0 may
+    """Returns True if all tables of the tree exist, made by migrations or by hand. Tables of releases after 0.2.0 may
     be missing. Raises DatabaseAway.
 
-    MySQL and MariaDB do not list tables without rights for the login: a table that refuses to be read counts as
-    existing. If the outbox or the inbox is a view, no other table is expected.
+    MySQL and MariaDB do not list a table to which the login has no right, so a table that may not be read counts as
+    existing. If the outbox or the inbox is a view, no other table is required.
     """
     from reconciler.sql import tables
 
@@ -201,7 +200,7 @@ def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
 
 @contextmanager
 def _read(database: Secret | sa.Engine) -> Iterator[sa.Engine]:
-    """Returns the given engine, or opens one for the block."""
+    """Yields the given engine, or an engine that is open during the block."""
     if isinstance(database, sa.Engine):
         yield database
         return
@@ -220,7 +219,7 @@ def _config(tree: str) -> Config:
     except ModuleNotFoundError as error:
         raise MissingDependency(f"migrations need alembic: {install('daemon')}") from error
     config = Config()
-    # Alembic treats % as interpolation, and paths may contain one.
+    # A path may contain %, by which Alembic begins an interpolation.
     config.set_main_option("script_location", str(_FOLDER / tree).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     return config

@@ -1,4 +1,5 @@
-"""The silence of each database of this process (reconciler/silence.py), and of look-ups that are too slow."""
+"""The silences (reconciler/silence.py) of this process: one per database, and one per table whose look-ups are too
+slow."""
 
 from __future__ import annotations
 
@@ -12,23 +13,23 @@ from reconciler.clock import Backoff
 from reconciler.errors import StatementTooSlow
 from reconciler.silence import PAUSES, Silence
 
-#: Execution option of an engine whose statements have a deadline: its seconds.
+#: Execution option of an engine: the deadline of its statements in seconds, or None.
 STATEMENT_SECONDS_OPTION = "reconciler_statement_seconds"
-#: Execution option of such an engine: the pauses after its silence.
+#: Execution option of an engine: the pauses after its database was silent.
 PAUSES_OPTION = "reconciler_silence_pauses"
-#: The share of a statement's deadline after which the server ends it: so a statement that was given up here also ends
-#: there, and a slow server can be told from a silent one.
+#: The share of a statement's deadline after which the server ends the statement. So the server also ends a statement
+#: that this process gives up, and a slow server differs from a silent one.
 SERVER_SHARE = 0.8
-#: After so many deadlines a server ends a transaction without further statements.
+#: Number of deadlines after which a server ends a transaction without further statements.
 IDLE_DEADLINES = 3
 
 _lock = threading.Lock()
-#: Place of a database -> its silence, one for all engines of the process. With a table: only for its look-ups.
+#: (place of a database, table) -> silence, shared by all engines of the process. With a table, only for look-ups in it.
 _silences: dict[tuple[str, str], Silence] = {}
 
 
 def silence_of(engine: sa.Engine) -> Silence | None:
-    """Returns the silence of the engine's database; None: its statements have no deadline."""
+    """Returns the silence of the engine's database. None: the engine's statements have no deadline."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
     with _lock:
@@ -36,8 +37,8 @@ def silence_of(engine: sa.Engine) -> Silence | None:
 
 
 def slowness_of(engine: sa.Engine, table: str) -> Silence | None:
-    """Returns the silence of look-ups in one table of the engine's database: it answers too slowly to be useful for
-    them, and other statements are still sent. None: its statements have no deadline."""
+    """Returns the silence of look-ups in one table: the database answers them too slowly, and only they are not sent.
+    None: the engine's statements have no deadline."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
     with _lock:

@@ -1,11 +1,11 @@
-"""Statements that are transactions of their own, one round trip each, for questions about every message.
+"""Statements that are transactions of their own, with one round trip each, for look-ups that every message needs.
 
-SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a pooled connection are round trips, and a
-statement is built for every call. Here the text is written once. If a connection was lost in the pool, the statement
-fails on it and runs once more on a new connection. So a statement may be executed twice: only SELECTs and idempotent
-UPDATEs belong here.
+SQLAlchemy's way costs several times as much: BEGIN, COMMIT and the test of a pooled connection are round trips, and
+every call builds a statement. Here the text is fixed. If a pooled connection was lost, the statement fails on it and is
+run again on a new connection. So only SELECTs and idempotent UPDATEs belong here, because a statement may be executed
+twice.
 
-PostgreSQL gets each statement together with the settings of its transaction in one message: see postgres_messages.py.
+PostgreSQL gets each statement together with the settings of its transaction in one message (postgres_messages.py).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ MARKERS = {"sqlite": "?", "postgresql": "%s", "mysql": "%s", "mariadb": "%s"}
 
 
 class SingleStatements:
-    """Runs such statements on its own connections, at most `pool_size`. Thread-safe; created after a fork, closed by
-    the caller.
+    """Runs single statements on at most `pool_size` connections of its own. Shared by threads. Create it after a fork;
+    the caller closes it.
 
-    A statement sees everything that was committed before it began.
+    A statement sees all rows that were committed before it began.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SingleStatements:
         pool_size: int = 5,
         statement_seconds: float | None = None,
     ) -> None:
-        """Takes the arguments of open_engine() and raises its errors; connects at the first use."""
+        """Takes arguments of open_engine() and raises its errors. Connects at the first use."""
         self._engine = open_engine(
             url,
             lock_timeout_seconds=lock_timeout_seconds,
@@ -68,16 +68,16 @@ class SingleStatements:
             self._in_a_message = SingleTransaction(lock_timeout_seconds, statement_seconds)
 
     def select_one(self, sql: str, parameters: Sequence[object]) -> tuple[Any, ...] | None:
-        """Returns the only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, the driver's
-        errors."""
+        """Returns the only row, or None. Raises DatabaseAway, ConfigurationError for a missing table, and other errors
+        of the driver."""
         return self._run(sql, parameters, _first_row)
 
     def update(self, sql: str, parameters: Sequence[object]) -> int:
-        """Returns how many rows the statement matched. Raises what select_one() raises."""
+        """Returns the number of rows that the statement matched. Raises what select_one() raises."""
         return self._run(sql, parameters, _row_count)
 
     def close(self) -> None:
-        """Closes the idle connections; later statements connect again."""
+        """Closes all connections, each as soon as it is idle. A later statement connects again."""
         close_engine(self._engine)
 
     def _run(self, sql: str, parameters: Sequence[object], result: Callable[[Any], T]) -> T:
@@ -113,14 +113,14 @@ class SingleStatements:
                 return _Lost(error)
             raise translate_driver_error(error, self._engine) or error from error
         except BaseException as interruption:
-            connection.invalidate(interruption)  # its answer is still to come
+            connection.invalidate(interruption)  # the statement's answer may still arrive on it
             raise
         finally:
             connection.close()
 
 
 class _Lost:
-    """The connection broke, and with it the statement."""
+    """The error of a statement whose connection broke."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error

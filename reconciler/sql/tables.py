@@ -15,7 +15,7 @@ _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 
 
 def _key(length: int) -> sa.types.TypeEngine[Any]:
-    # Keys compare byte by byte, because MySQL's default collation ignores case.
+    # ascii_bin compares keys byte by byte. MySQL's default collation would ignore case.
     return sa.String(length).with_variant(mysql.VARCHAR(length, **_ASCII), "mysql", "mariadb")
 
 
@@ -34,7 +34,7 @@ def _bytes() -> sa.types.TypeEngine[Any]:
 
 
 def column_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
-    """Returns the SQL type of a kind; names stay short enough for MySQL's limit of 3072 bytes per index."""
+    """Returns the SQL type of a kind. The lengths keep each index below MySQL's limit of 3072 bytes."""
     match kind:
         case "key":
             return _key(64)
@@ -127,8 +127,8 @@ def build_table(table: Table, metadata: sa.MetaData) -> sa.Table:
 
 
 def has_any_value(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """Returns a condition that is true for each row of PostgreSQL. PostgreSQL uses an index with this condition only
-    for a statement that states it, too."""
+    """Returns a condition that is true for every row. PostgreSQL uses an index with this condition only for a statement
+    that has the same condition."""
     return column >= sa.literal_column("'-9223372036854775808'::bigint")
 
 
@@ -158,7 +158,7 @@ notice = build_table(contract.NOTICE, ledger_metadata)
 
 
 def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Returns the columns of a table in the database, which may be of another release; empty if the table does not
+    """Returns the columns that a table has in the database, which may be of another release. Empty: the table does not
     exist."""
     try:
         return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
@@ -166,7 +166,8 @@ def column_names(connection: sa.Connection, table: str) -> frozenset[str]:
         return frozenset()
 
 
-#: Asks whether a name belongs to a table with its own rows. MariaDB's versioned tables count.
+#: Dialect -> statement that asks whether a name belongs to a table with its own rows, such as MariaDB's versioned
+#: tables.
 _IS_TABLE = {
     "postgresql": "SELECT relkind IN ('r', 'p') FROM pg_catalog.pg_class WHERE oid = to_regclass(:name)",
     "mysql": "SELECT TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') FROM information_schema.TABLES "
@@ -177,7 +178,7 @@ _IS_TABLE = {
 
 def is_view(connection: sa.Connection, table: str) -> bool:
     """Returns True if the name belongs to a view, a foreign table, or anything else that shows rows of other tables.
-    False also if the catalogue does not show the name. Raises the driver's errors."""
+    Returns False, too, if the catalogue does not show the name. Raises the driver's errors."""
     dialect = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
     is_table = connection.scalar(sa.text(_IS_TABLE[dialect]), {"name": table})
     return is_table is not None and not is_table

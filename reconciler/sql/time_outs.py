@@ -1,8 +1,8 @@
-"""Checks whether a server ends our statements by itself, because a statement that is given up on this side otherwise
-continues there.
+"""Checks whether a server ends our late statements. Otherwise a statement that this process has given up would
+continue.
 
-A server, or a proxy before it, may refuse the setting, or lose it before the next statement. So the value in force is
-read, on a connection like every other.
+A server or proxy may refuse the setting, or lose it before the next statement. So the value in force is read on an
+ordinary connection.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.sql.engines import class_names, reading
 from reconciler.sql.silence import STATEMENT_SECONDS_OPTION
 
-#: MySQL: "Unknown system variable".
+#: MySQL's number of the error "Unknown system variable".
 _UNKNOWN_VARIABLE = 1193
 
 
 def missing_time_out(engine: sa.Engine) -> str | None:
-    """Returns the setting that is not in force; None: the server ends statements in time, or need not (SQLite, and an
-    engine without a deadline). Raises DatabaseAway."""
+    """Returns the name of the setting that is not in force. None: the server ends late statements, or need not end them
+    (SQLite, an engine without a deadline). Raises DatabaseAway."""
     if engine.get_execution_options().get(STATEMENT_SECONDS_OPTION) is None:
         return None
     with reading(engine) as connection:
@@ -46,5 +46,6 @@ def _question(dialect: sa.Dialect) -> tuple[str, str]:
 
 
 def _is_time(value: object) -> bool:
-    """Returns True for a time: PostgreSQL writes it with its unit, "8s"; all servers write 0 for none."""
+    """Returns True for a time other than 0, which means no limit. PostgreSQL writes a time with its unit, such as
+    8s."""
     return str(value).strip("0.") not in ("", "None")

@@ -1,4 +1,4 @@
-"""Reads pages of a walk over many rows in pieces small enough for a statement's deadline."""
+"""Reads many rows page by page, in pieces that are small enough for a statement's deadline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from reconciler.errors import StatementTooSlow
 
-#: A piece that the database ended because of its time is halved so often before the page is given up.
+#: If the database ends the statement of a piece because of its time, the piece is halved this often before the page is
+#: given up.
 HALVINGS_MAX = 4
 
 Row = TypeVar("Row")
@@ -15,13 +16,13 @@ Place = TypeVar("Place")
 
 
 class TimelyPages:
-    """Knows how many rows one database reads in time. Shared by threads, because that number is all that it keeps.
+    """Knows how many rows one database reads in time. Shared by threads, because it keeps only that number.
 
-    After a piece was too slow it is read in halves; later pages begin with as few rows and double them each time.
+    A piece that was too slow is read in halves. Later pages begin with that number of rows, which each page doubles.
     """
 
     def __init__(self) -> None:
-        #: Rows of one statement; None: no statement was too slow.
+        #: Most rows of one statement; None as long as no statement was too slow.
         self._rows_max: int | None = None
 
     def read(
@@ -34,8 +35,8 @@ class TimelyPages:
     ) -> list[Row]:
         """Returns the next rows after a place; fewer than `limit` only if there are no more.
 
-        `read`: returns so many rows after a place, in order. Raises what `read` raises; StatementTooSlow only for a
-        piece that was halved HALVINGS_MAX times, or for a single row.
+        `read` returns that number of rows after a place, in order. Raises what `read` raises, but StatementTooSlow only
+        after HALVINGS_MAX halvings or for a single row.
         """
         found: list[Row] = []
         halvings = 0

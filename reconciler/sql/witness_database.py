@@ -1,9 +1,8 @@
-"""Databases as witnesses: one statement reads rows of keys, and the database's own answer about what it could have
-shown.
+"""Databases as witnesses: one statement reads the rows of keys, and the role of the server that answers.
 
-An absence proves something only in the database that commits, or in a replica that has come far enough, and only to a
-login that sees every row. A proxy may send each statement to another server, and a fail-over may come between two: so
-the proof is a part of the same statement, and is returned even if no row matches.
+A missing row proves an absence only in the database that commits, or in a replica that has followed far enough, and
+only to a login that sees every row. Two statements may reach two servers, because of a proxy or a fail-over. So the
+same statement reads role and rows, and returns the role even if no row matches.
 """
 
 from __future__ import annotations
@@ -51,49 +50,49 @@ T = TypeVar("T")
 FORGET_REPLICATION = Code("sql.forget-replication")
 LET_IT_APPLY = Code("sql.let-it-apply")
 
-#: For so long a table without a newer column is not asked for it again.
+#: Pause before a table that lacks a newer column is asked for the column again.
 UPGRADE_SECONDS = 60.0
-#: The keys of a statement that the database ended because of its time are halved so often, before the database counts
-#: as away.
+#: If the database ends a statement because of its time, its keys are halved this often before the database counts as
+#: away.
 HALVINGS_MAX = 2
-#: The text for a cluster's node that may lack what others have committed.
+#: The text for a cluster's node that may lack commits of other nodes.
 BEHIND = "a node of a cluster that has not shown that it is up to date"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseRole:
-    """What a database answered about its role."""
+    """The role of a database, by its own answer."""
 
-    #: None: it could not be asked (a missing right, another kind of server); then an absence counts, and `doctor` and
-    #: `status` report the doubt.
+    #: None: the role could not be read (a missing right, another kind of server). Then an absence counts, and `doctor`
+    #: and `status` report the doubt.
     is_primary: bool | None
-    #: Outbox: when the last sweep ran whose sign of life is here, by the primary's clock. None: there is no sign of
-    #: life, or it may not be read.
+    #: Outbox: the time of the last sign of life that has arrived here, by the primary's clock. None: there is no sign
+    #: of life, or it may not be read.
     swept_at_ms: int | None = None
-    #: True if that time lies ahead of our clocks by more than clocks may differ: its age is unknown.
+    #: True if the sign of life is ahead of our clock by more than clocks may differ, so that its age is unknown.
     is_life_ahead: bool = False
     #: PostgreSQL: row security is in force for this login, and no policy shows it every row.
     hides_rows: bool = False
-    #: Outbox: the identity of the database in which the statement ran (`reconciler_outbox_identity`), which halves
-    #: carry as their mark. None: it may not be read, or is in another schema than the rows.
+    #: Outbox: the identity of the answering database (`reconciler_outbox_identity`), which halves carry as their mark.
+    #: None: it may not be read, or is in another schema than the rows.
     identity: str | None = None
     #: True for a node of a Galera cluster. Then `is_primary` is True if the node has waited, in the same statement, for
-    #: everything that the cluster had committed before.
+    #: all earlier commits of the cluster.
     is_node: bool = False
 
     @property
     def kind(self) -> Fact:
-        """The kind of a server that is not a primary."""
+        """Kind of a server that is not a primary: node or replica."""
         return NODE() if self.is_node else REPLICA()
 
     def proves_absence(self, not_before_ms: int | None = None) -> bool:
-        """Returns True if every row that was committed before the time is here; None: for an inbox, which only needs a
-        primary.
+        """Returns True if every row that was committed before `not_before_ms` is here. None: an inbox, which only needs
+        a primary.
 
-        A replica commits in its primary's order: rows from before the sign of life have arrived before it. A server
-        that calls itself a primary may be a former one: if sweeps write signs of life, theirs must be later than the
-        time, too. If no sign of life is stored, or the time is WHENEVER_COMMITTED_MS, its role alone counts. A sign of
-        life in the future proves nothing for a replica, because its lag is unknown.
+        A replica commits in its primary's order, so rows from before the sign of life have arrived before it. A server
+        that calls itself a primary may be a former primary. So its sign of life, if there is one, must be later than
+        the time, too. With WHENEVER_COMMITTED_MS, the role of a primary is enough. A sign of life in the future proves
+        nothing for a replica, whose lag is unknown then.
         """
         if not_before_ms is None:
             return self.is_primary is not False
@@ -108,7 +107,7 @@ class DatabaseRole:
 
 
 def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) -> WitnessAnswer:
-    """Returns the answer of a database without a row of the key: ABSENT if it proves that, otherwise UNKNOWN."""
+    """Returns the answer of a database without a row of the key: ABSENT if its role proves that, otherwise UNKNOWN."""
     if role.proves_absence(not_before_ms):
         return WitnessAnswer(witness=witness, presence=Presence.ABSENT, detail=NO_ROW(), identity=role.identity)
     doubted = no_row_doubted(_doubt(role, not_before_ms))
@@ -116,12 +115,12 @@ def absence(witness: str, role: DatabaseRole, not_before_ms: int | None = None) 
 
 
 def no_row_doubted(doubt: Fact) -> Fact:
-    """Returns a fact that says that a database shows no row, which proves nothing."""
+    """Returns the fact that a database shows no row, and that this proves nothing."""
     return NO_ROW_DOUBTED(doubt=doubt)
 
 
 def rows_hidden() -> Fact:
-    """Returns a fact that says that the login may not see every row."""
+    """Returns the fact that the login may not see every row."""
     return ROWS_HIDDEN()
 
 
@@ -143,25 +142,25 @@ def _life(role: DatabaseRole) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """A condition that is true on a primary."""
+    """An SQL condition that is true on a primary."""
 
     sql: str
-    #: What allows a login to read it.
+    #: How to let a login read the condition.
     mend: str
-    #: What makes it true on a primary where it is false.
+    #: How to make the condition true on a primary on which it is false.
     remedy: Code | None = None
 
 
 _ANY_LOGIN = "every login of a real server may: is a proxy or another product in between?"
 _POSTGRESQL = (
     _Word("NOT pg_is_in_recovery()", f"EXECUTE on pg_is_in_recovery(); {_ANY_LOGIN}"),
-    # A subscriber of logical replication is not in recovery, but is a copy nevertheless.
+    # A subscriber of logical replication is a copy, too, although it is not in recovery.
     _Word(
         "NOT EXISTS (SELECT 1 FROM pg_catalog.pg_subscription_rel WHERE srrelid = to_regclass('{table}'))",
         f"SELECT on pg_subscription_rel; {_ANY_LOGIN}",
     ),
 )
-# For PostgreSQL. False: the login sees every row. A policy FOR SELECT USING (true) shows them as BYPASSRLS does.
+# False in PostgreSQL if the login sees every row, by BYPASSRLS or by a policy FOR SELECT USING (true).
 HIDES_ROWS = (
     "row_security_active({oid}) AND (NOT EXISTS (SELECT 1 FROM pg_catalog.pg_policy "
     "WHERE polrelid = {oid} AND polpermissive AND polcmd IN ('r', '*') "
@@ -175,11 +174,11 @@ _READ_ONLY = (
     _Word("@@global.read_only = 0", _ANY_LOGIN),
     _Word("@@global.innodb_read_only = 0", _ANY_LOGIN),
 )
-# A replica may have read_only = 0. MariaDB shows every login the heartbeat of the replication without a name (running
-# or stopped), how many replications run, and how far any has come. RESET SLAVE ALL keeps the heartbeat until the next
-# start, so a server whose newest transactions are its own was promoted: the newest of all domains, because a write by
-# hand on a replica with its own domain stays the newest in that domain. Without a binary log, own transactions have no
-# number: then a named replication that was stopped, and one that has ended, look the same.
+# A replica may have read_only = 0. MariaDB shows every login three values: the heartbeat of the unnamed replication
+# (running or stopped), the number of running replications, and how far each has come. RESET SLAVE ALL keeps the
+# heartbeat until the next start. So a server also counts as promoted if the newest transaction of every domain is its
+# own. One domain is not enough: after a write by hand on a replica with its own domain, that write stays the newest
+# there. Without a binary log, own transactions have no number, so a stopped named replication looks like a removed one.
 _MARIADB = (
     _Word(
         "(NOT EXISTS (SELECT 1 FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_VALUE > 0 "
@@ -194,9 +193,9 @@ _MARIADB = (
         remedy=FORGET_REPLICATION,
     ),
 )
-# Every node of Galera calls itself a primary, and applies other nodes' commits a moment or much later. It waits for
-# them before the first statement of a transaction; later in a transaction it silently ignores the setting. A read that
-# may be dirty does not wait.
+# Every node of Galera calls itself a primary, and applies commits of other nodes a moment or much later. With
+# wsrep_sync_wait, the node waits for these commits before the first statement of a transaction; it silently ignores the
+# setting later in a transaction. A read that may be dirty does not wait.
 _CAUGHT_UP = _Word(
     "(@@wsrep_on = 0 OR ((@@session.wsrep_sync_wait & 1) = 1 AND @@session.wsrep_dirty_reads = 0))",
     "let the login, or the proxy in between, SET SESSION wsrep_sync_wait",
@@ -215,38 +214,37 @@ _MYSQL = (
 )
 _SIGN_OF_LIFE = f"(SELECT swept_at_ms FROM {outbox_identity.name} WHERE id = {SIGN_OF_LIFE_ID})"  # noqa: S608  # our constants
 _IDENTITY = f"(SELECT identity FROM {outbox_identity.name} WHERE id = {IDENTITY_ID})"  # noqa: S608  # our constants
-#: PostgreSQL takes each table from the first schema of the search path that has it: an identity in another schema says
-#: nothing about the rows.
+#: The schema in which PostgreSQL finds a table. An identity in another schema says nothing about the rows.
 _SCHEMA = "(SELECT relnamespace FROM pg_catalog.pg_class WHERE oid = to_regclass('{table}'))"
-#: MySQL and MariaDB: a database, table, column or variable that the login must not see, or that does not exist.
+#: Errors of MySQL and MariaDB for a database, table, column or variable that the login may not see or that is missing.
 _UNREADABLE = frozenset({1044, 1049, 1054, 1109, 1142, 1143, 1146, 1193, 1227, 1370})
-#: Further errors of servers and proxies other than MariaDB for a variable of Galera.
+#: Also the errors by which proxies and servers other than MariaDB refuse a variable of Galera.
 _NO_GALERA = _UNREADABLE | {1105, 1235, 1238}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """What a login may read about a database's role, as SQL expressions."""
+    """SQL expressions for the parts of a database's role that a login may read."""
 
     is_primary: str
     swept_at_ms: str = "NULL"
     hides_rows: str = "NULL"
     identity: str = "NULL"
-    #: Galera: whether the statement has everything that the cluster had committed before.
+    #: Galera: true if the statement sees all earlier commits of the cluster.
     caught_up: str = ""
     is_node: str = "0"
-    #: True if the login may make a statement wait for that.
+    #: True if the login may make a statement wait until caught_up is true.
     can_wait: bool = False
-    #: The conditions of a primary that can be read.
+    #: The readable conditions of a primary.
     conditions: tuple[_Word, ...] = ()
     unread: tuple[str, ...] = ()
     has_newer: bool = False
-    #: The monotonic second of the answer.
+    #: Monotonic time of this knowledge, in seconds.
     read_at: float = 0.0
 
 
 class WitnessDatabase:
-    """One database that is asked for evidence. Thread-safe: it keeps which parts of the role it may read."""
+    """One database that is asked for evidence. Shared by threads. It remembers which parts of the role may be read."""
 
     def __init__(
         self,
@@ -259,31 +257,31 @@ class WitnessDatabase:
         skew_margin_seconds: float = SKEW_MARGIN_SECONDS,
     ) -> None:
         """`table`: the table whose rows are read; `is_outbox`: it has an identity and signs of life; `newer`: a column
-        that older releases lack; `skew_margin_seconds`: by how much clocks may differ. The caller disposes the engine.
-        """
+        that older releases lack; `skew_margin_seconds`: most difference of clocks. The caller disposes the engine."""
         self.engine = engine
-        #: Pages for scans.
+        #: Page sizes of scans.
         self.pages = TimelyPages()
         self._table = table.name
         self._is_outbox = is_outbox
         self._newer = newer
         self._clock = clock or SystemClock()
         self._skew_margin_ms = round(skew_margin_seconds * 1000)
-        #: The last sign of life that was seen, and the time up to which it proves that everything is here.
+        #: The last sign of life that was seen, and the time up to which this sign proves that every row is here.
         self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
-        #: Keys of one statement; None: no statement was too slow.
+        #: Most keys of one statement; None as long as no statement was too slow.
         self._keys_max: int | None = None
 
     def probe(
         self, query: sa.Select[Any], column: sa.Column[str], keys: Sequence[str], *, now_ms: int | None = None
     ) -> tuple[DatabaseRole, list[sa.Row[Any]]]:
-        """Returns the query's rows whose column is one of the keys, in no order, and the role that the same server had
-        in the same statement; for several statements, the weakest role.
+        """Returns the server's role, and the query's rows whose column is one of the keys, in no order. If several
+        statements were needed, the role is the weakest of their roles.
 
-        A statement that the database ends because of its time is halved; later ones begin with as few keys and double
-        them each time. If it is still too slow, it is not asked for a while. `now_ms`: another clock than this host's,
-        if the caller has one. Raises DatabaseAway, ConfigurationError.
+        If the database ends a statement because of its time, its keys are halved. Later calls begin with that number of
+        keys, which each call doubles. If the halves are too slow, the table is spared for a while. `now_ms`: the time
+        by another clock of the caller, which counts if it is later than this host's. Raises DatabaseAway,
+        ConfigurationError.
         """
         slowness = slowness_of(self.engine, self._table)
         with nullcontext() if slowness is None else slowness.asking():
@@ -291,16 +289,16 @@ class WitnessDatabase:
         return self._by_the_clocks(role, max(now_ms or 0, self._clock.now_ms())), rows
 
     def scan(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
-        """Returns the rows of a query without keys. Raises DatabaseAway, ConfigurationError."""
+        """Returns the rows of a query that names no keys. Raises DatabaseAway, ConfigurationError."""
         with self._trusting_words(), reading(self.engine) as connection:
             return connection.execute(query).all()
 
     def ask(self, sql: str, keys: Sequence[Any], *, rows_max: int) -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
-        """Runs a given query with the keys for `:keys`, and reads the server's role in the same statement. Raises
+        """Runs a given query with the keys as `:keys`, and reads the server's role in the same statement. Raises
         DatabaseAway, ConfigurationError, and SQLAlchemyError for an invalid query."""
         words = self._readable()
         role_sql = sa.select(*_role_columns(words))
-        # A new line, because the query's last line may be a comment.
+        # The line break is needed because the query's last line may be a comment.
         found_sql = f"SELECT 1 AS is_row, asked.* FROM ({sql}\n) AS asked LIMIT {rows_max}"  # noqa: S608  # keys are bound
         statement = f"SELECT role.*, found.* FROM ({role_sql}) AS role LEFT JOIN ({found_sql}) AS found ON 1 = 1"  # noqa: S608  # as above
 
@@ -340,8 +338,8 @@ class WitnessDatabase:
         return _least(roles), rows
 
     def _by_the_clocks(self, role: DatabaseRole, now_ms: int) -> DatabaseRole:
-        """Returns the role; a sign of life that lay in the future when it was first seen was written by then, and
-        proves no more even when the clocks have caught up."""
+        """Returns the role with the time that its sign of life proves. If the sign was first seen while it was ahead of
+        the clocks, it proves only the time of that moment, for ever."""
         if role.swept_at_ms is None:
             return role
         is_ahead = role.swept_at_ms > now_ms + self._skew_margin_ms
@@ -373,8 +371,8 @@ class WitnessDatabase:
         return words.can_wait and role.is_node and role.is_primary is False
 
     def _after_a_wait(self, ask: Callable[[sa.Connection], T]) -> T | None:
-        """Returns the answer of a cluster's node after it has everything that the cluster has committed. None: the node
-        did not reach that in time; then it is not asked to wait for a while, and other questions continue."""
+        """Returns the answer of a cluster's node after it has all commits of the cluster. None: the node did not get
+        them in time. Then no statement waits for a while; statements that do not wait continue."""
         behind = slowness_of(self.engine, "wsrep_sync_wait")
         try:
             with nullcontext() if behind is None else behind.asking(), reading(self.engine) as connection:
@@ -388,7 +386,7 @@ class WitnessDatabase:
         try:
             return ask(connection)
         except DBAPIError as error:
-            # The server waits and ends no statement meanwhile, so a missed deadline on this side says nothing about it.
+            # A waiting server ends no statement, so a missed deadline of this process does not mean a silent server.
             if is_silent(error.orig) or _number(error) == _WAITED_TOO_LONG:
                 raise StatementTooSlow(f"{shown(self.engine)}: {BEHIND}: {error.orig}") from error
             raise
@@ -398,8 +396,8 @@ class WitnessDatabase:
 
     @contextmanager
     def _trusting_words(self) -> Iterator[None]:
-        """Surrounds a statement that uses the readable parts of the role. After an error, the next statement checks the
-        rights again, because one may have been revoked."""
+        """Surrounds a statement that uses the readable parts of the role. After an error, the next statement checks
+        again which parts may be read, because a right may have been revoked."""
         try:
             yield
         except ReconcilerError:
@@ -407,13 +405,14 @@ class WitnessDatabase:
             raise
 
     def newer(self) -> sa.ColumnElement[Any]:
-        """Returns the newer column; NULL under its name if the table lacks it, or the login may not read it. An upgrade
-        of the table meanwhile is noticed. Raises DatabaseAway."""
-        assert self._newer is not None  # noqa: S101 - asked by those who have named one
+        """Returns the newer column. If the table lacks it or the login may not read it, returns NULL under its name.
+        Notices an upgrade of the table after UPGRADE_SECONDS at most. Raises DatabaseAway."""
+        assert self._newer is not None  # noqa: S101 - callers have named the column
         return self._newer if self._readable().has_newer else sa.null().label(self._newer.name)
 
     def role(self) -> DatabaseRole:
-        """Returns the role alone, for people; later questions see what it has now, or more. Raises DatabaseAway."""
+        """Returns the role without rows. A later statement to this server sees all rows that it has now. Raises
+        DatabaseAway."""
         words = self._readable()
 
         def ask(connection: sa.Connection) -> DatabaseRole:
@@ -424,7 +423,7 @@ class WitnessDatabase:
         return (self._after_a_wait(ask) or role) if self._may_wait(words, role) else role
 
     def remedies(self, *, is_node: bool) -> tuple[Fact, ...]:
-        """Returns what would make it a primary, by the conditions that are false now. Raises DatabaseAway."""
+        """Returns the remedies of the conditions of a primary that are false now. Raises DatabaseAway."""
         words = [word for word in self._readable().conditions if word.remedy is not None]
         words += [_CAUGHT_UP] if is_node else []
         if not words:
@@ -434,12 +433,12 @@ class WitnessDatabase:
         return tuple(w.remedy() for w, is_true in zip(words, values, strict=True) if w.remedy and not is_true)
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
-        """Returns a condition for a statement that must not run on a replica; true if the role is unknown. Raises
-        DatabaseAway."""
+        """Returns a condition that is false on a replica, for statements that must not run there. It is true if the
+        role is unknown. Raises DatabaseAway."""
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:
-        """Returns proofs of being a primary that the login may not read, each with its remedy. Raises DatabaseAway."""
+        """Returns the parts of the role that the login may not read, each with its remedy. Raises DatabaseAway."""
         return self._readable().unread
 
     def _readable(self) -> _Words:
@@ -480,7 +479,7 @@ class WitnessDatabase:
         refusal = _refusal_to_wait(connection) if is_clustered else None
         if refusal is not None:
             unread.append(f"{refusal}: {_CAUGHT_UP.mend}")
-        # Without an inbox nothing would be repaired; an outbox has its sign of life instead.
+        # If the login cannot wait, an inbox could never prove an absence. An outbox has its sign of life instead.
         counts = is_clustered and (refusal is None or self._is_outbox)
         life, identity = _SIGN_OF_LIFE, _IDENTITY
         if is_postgresql:
@@ -503,7 +502,7 @@ class WitnessDatabase:
         )
 
     def _own(self, connection: sa.Connection, sql: str) -> str:
-        """Returns an expression that only outboxes have; NULL if the login cannot read it."""
+        """Returns the expression, or NULL if the table is no outbox or the login cannot read it."""
         return sql if self._is_outbox and _refusal(connection, sql) is None else "NULL"
 
 
@@ -514,7 +513,8 @@ def _words_of(dialect: sa.Dialect) -> tuple[_Word, ...]:
 
 
 def _refusal(connection: sa.Connection, sql: str, *, refused: Set[object] = _UNREADABLE) -> str | None:
-    """Returns why the login cannot read it; None: it can. `refused`: the numbers of MySQL and MariaDB for that."""
+    """Returns why the login cannot read an expression; None if it can. `refused`: error numbers of MySQL and MariaDB
+    that mean this."""
     try:
         with connection.begin():
             connection.execute(sa.select(sa.literal_column(sql)))
@@ -529,12 +529,12 @@ def _refusal(connection: sa.Connection, sql: str, *, refused: Set[object] = _UNR
 
 
 def _number(error: DBAPIError) -> object:
-    """Returns MySQL's and MariaDB's number of an error."""
+    """Returns the number of an error of MySQL or MariaDB."""
     return next(iter(getattr(error.orig, "args", ())), None)
 
 
 def _refusal_to_wait(connection: sa.Connection) -> str | None:
-    """Returns why no statement of this login can wait for the cluster; None: it can, or the server is no node of a
+    """Returns why no statement of this login can wait for the cluster. None: it can wait, or the server is no node of a
     cluster."""
     try:
         with connection.begin():
@@ -550,13 +550,13 @@ def _refusal_to_wait(connection: sa.Connection) -> str | None:
 
 
 def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
-    """Returns what is true for every statement, because a proxy may have changed the server between two of them."""
+    """Returns the weakest role of several statements, because a proxy may have changed the server between two of
+    them."""
     if len(roles) == 1:
         return roles[0]
     primary = {role.is_primary for role in roles}
     is_primary = False if False in primary else None if None in primary else True
-    # A missing sign of life proves nothing for a replica; for a primary that has shown one, ignoring it would prove too
-    # much.
+    # Without a sign of life, a replica proves nothing, and a primary's role is enough. So a primary's sign is kept.
     lives = [role.swept_at_ms for role in roles if role.swept_at_ms is not None]
     is_without = not lives or (is_primary is False and len(lives) < len(roles))
     names = {role.identity for role in roles}
@@ -570,7 +570,7 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
 
 
 def with_keys(sql: str, keys: Sequence[Any]) -> tuple[sa.TextClause, dict[str, Any]]:
-    """Returns a text of SQL with `:keys`, and its parameters: keys are always bound."""
+    """Returns a statement for SQL with `:keys`, and its parameters. Keys are always bound as parameters."""
     return sa.text(sql).bindparams(sa.bindparam("keys", expanding=True)), {"keys": list(keys)}
 
 

@@ -1,1 +1,1 @@
-"""The three alembic trees, each with a version table of its own; run by reconciler/sql/schema.py."""
+"""The three alembic trees, each with its own version table. reconciler/sql/schema.py runs them."""

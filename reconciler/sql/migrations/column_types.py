@@ -1,4 +1,4 @@
-"""Column types as the migrations wrote them. Frozen: a change of the contract's types needs a migration."""
+"""Column types of the migrations. They are frozen: a change of the contract's types needs a new migration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-# Keys and names compare byte by byte: MySQL's default collations fold case.
+# These collations compare byte by byte. MySQL's default collations ignore case.
 _ASCII = {"charset": "ascii", "collation": "ascii_bin"}
 _UTF8 = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 
@@ -22,7 +22,7 @@ TEXT: Kind = sa.Text().with_variant(mysql.LONGTEXT(charset="utf8mb4"), "mysql", 
 BYTES: Kind = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
 DIGEST: Kind = sa.LargeBinary(32).with_variant(mysql.VARBINARY(32), "mysql", "mariadb")
 
-#: Only InnoDB has the transactions that all promises rest on.
+#: Options of every table. All guarantees need transactions, which only InnoDB has.
 OPTIONS: dict[str, Any] = {
     "mysql_engine": "InnoDB",
     "mysql_charset": "utf8mb4",

@@ -1,4 +1,4 @@
-"""What every tree's env.py does: one transaction per migration, and a version table for each tree."""
+"""The common part of each tree's env.py. Each migration is one transaction, and each tree has its own version table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from reconciler.contract.tables import VERSION_TABLES
 
 
 def run(tree: str) -> None:
-    """Runs the migrations on the connection, or prints them for the dialect, which schema.py put into the
-    attributes."""
+    """Runs the migrations on a connection, or prints them for a dialect. schema.py puts either into the attributes."""
     attributes = context.config.attributes
     if context.is_offline_mode():
         context.configure(

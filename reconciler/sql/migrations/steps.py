@@ -1,10 +1,10 @@
-"""Steps of migrations while other programs write; an interrupted upgrade may repeat them. Frozen, like the migrations
-that use them.
+"""Steps of migrations, for tables to which other programs write meanwhile. Frozen, like the migrations that use them.
 
-PostgreSQL builds an index outside of any transaction; earlier steps of the migration are committed before. A second
-upgrade waits for the build; what an interrupted build leaves is invalid, and is dropped. MySQL and MariaDB commit every
-statement. They build an index in place; its short locks at start and end give up instead of making writers queue. DDL
-that is printed for a service's own migration builds the index within that transaction.
+After an interruption, an upgrade may repeat the steps. PostgreSQL builds an index outside of any transaction, after the
+migration's earlier steps were committed. A second upgrade waits for the build. An interrupted build leaves an invalid
+index, which the next upgrade drops. MySQL and MariaDB commit every statement. They build an index in place, with short
+locks at its start and end; if a lock is not free soon, the build fails instead of making writers queue. DDL that is
+printed for a service's own migration builds the index within that transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alembic import context, op
 
 from reconciler.sql.migrations.column_types import OPTIONS, Kind
 
-#: MySQL and MariaDB: longest wait for transactions that have touched the table.
+#: Longest wait of MySQL and MariaDB for transactions that have used the table.
 LOCK_WAIT_SECONDS = 2
 _IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass(:name)"
 
@@ -47,7 +47,7 @@ def add_columns(table: str, *columns: sa.Column[Any]) -> None:
 
 
 def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.TextClause | None = None) -> None:
-    """Builds one index. `where`: only for these rows, on databases that have such indexes."""
+    """Builds one index. `where`: a condition for the rows in the index, ignored by MySQL and MariaDB."""
     match op.get_context().dialect.name:
         case "postgresql" if not context.config.attributes.get("in_transaction"):
             with op.get_context().autocommit_block():
@@ -62,7 +62,7 @@ def build_index(name: str, table: str, columns: Sequence[str], *, where: sa.Text
 
 def _build_concurrently(name: str, table: str, columns: list[str], where: sa.TextClause | None) -> None:
     if not context.is_offline_mode():
-        # Takes the table's lock before it looks for the name, so no build is running when it finds the index.
+        # PostgreSQL takes the table's lock before it looks for the name. So no build runs when it finds the index.
         op.create_index(name, table, columns, if_not_exists=True, postgresql_concurrently=True, postgresql_where=where)
         if op.get_bind().execute(sa.text(_IS_VALID), {"name": name}).scalar():
             return

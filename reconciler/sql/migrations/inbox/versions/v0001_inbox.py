@@ -1,4 +1,4 @@
-"""The consumers' inbox of 0.2.0, which every upgrade starts from."""
+"""The consumers' inbox of 0.2.0, from which every upgrade starts."""
 
 from __future__ import annotations
 

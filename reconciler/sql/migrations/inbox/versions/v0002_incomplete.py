@@ -1,6 +1,6 @@
-"""Records whether the handler of a row has returned: until then its row is incomplete.
+"""A column that marks a row as incomplete until the row's handler has returned.
 
-NULL for rows of older releases and of other languages, which are complete.
+The column is NULL in rows of older releases and of other languages, which are complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TABLE = "reconciler_inbox"
 
 
 def upgrade() -> None:
-    """Adds the column; an older release neither writes nor reads it."""
+    """Adds the column. Older releases ignore it."""
     add_columns(
         _TABLE,
         nullable(

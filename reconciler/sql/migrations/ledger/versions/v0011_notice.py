@@ -1,4 +1,4 @@
-"""The ledger of 0.2.0, which every upgrade starts from."""
+"""The ledger of 0.2.0, from which every upgrade starts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Creates the tables, then indexes in the order in which 0.2.0 got them."""
+    """Creates the tables, then the indexes in the order of the migrations up to 0.2.0."""
     _create_candidate()
     _create_repair()
     _create_round()
@@ -337,13 +337,13 @@ def _create_notice() -> None:
 
 
 def _index_by_time(name: str, table: str, columns: list[str]) -> None:
-    """Indexes only rows that have the time, if the database has such indexes."""
+    """Builds an index of the rows that have the time. MySQL and MariaDB index all rows."""
     has_value = sa.text(f"{columns[-1]} IS NOT NULL")
     op.create_index(name, table, columns, postgresql_where=has_value, sqlite_where=has_value)
 
 
 def _index_pages() -> None:
-    """Builds indexes for pages of listings, the newest row first."""
+    """Builds the indexes for pages of listings, which show the newest row first."""
     candidates = ["first_seen_ms", "topic", "consumer_group", "unique_key"]
     repairs = ["created_at_ms", "topic", "scope", "unique_key"]
     refused = ["seen_at_ms", "unique_key_topic", "broker", "queue_id", "queue_offset"]
@@ -367,10 +367,10 @@ def _index_pages() -> None:
 
 
 def _index_counts() -> None:
-    """Builds indexes for counting.
+    """Builds the indexes for counting.
 
-    PostgreSQL's have a condition that is true for all rows: a planner without statistics uses them for counts, which
-    state the condition, and never to find a key.
+    PostgreSQL's indexes have a condition that is true for all rows. Only counts state this condition. So a planner
+    without statistics uses the indexes for counts, and never to find a key.
     """
     for name, table, columns in (
         (

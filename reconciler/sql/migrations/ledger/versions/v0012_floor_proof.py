@@ -1,6 +1,6 @@
-"""The proof of a floor: the last record of its queue that was seen before it.
+"""A column for the proof of a floor: the last record of its queue before the floor's offset.
 
-NULL for floors of older releases, and if an announcement consumer may not store proofs.
+The column is NULL for floors of older releases, and if an announcement consumer may not store proofs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TABLE = "reconciler_floor"
 
 
 def upgrade() -> None:
-    """Adds the column; an older release neither writes nor reads it."""
+    """Adds the column. Older releases ignore it."""
     add_columns(
         TABLE,
         nullable(

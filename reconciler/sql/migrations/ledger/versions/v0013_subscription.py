@@ -1,4 +1,4 @@
-"""Since when a subscription answers for messages: a new group does not get messages from before it was added."""
+"""A table for the time since which a subscription answers for messages. A new group does not get older messages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLE = "reconciler_subscription"
 
 
 def upgrade() -> None:
-    """Creates the table; the next round writes a row for each subscription. An older release does not know it."""
+    """Creates the table. The next round writes a row for each subscription. Older releases do not know the table."""
     op.create_table(
         TABLE,
         sa.Column("environment", NAME, nullable=False, comment="Environment."),

@@ -1,6 +1,6 @@
-"""The cause that keeps a key UNKNOWN, beside its evidence, and the index by which such keys are found and counted.
+"""Columns for the cause that keeps a key UNKNOWN, and the index by which such keys are found and counted.
 
-NULL for rows that an older release beside this one inserts; it does not change existing values.
+The columns are NULL in rows that an older release inserts. Older releases do not change values that exist.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _COLUMNS = ("environment", "topic", "consumer_group", "undecided_by", "first_see
 
 
 def upgrade() -> None:
-    """Adds both columns and the index; an older release neither writes nor reads them."""
+    """Adds both columns and the index. Older releases ignore them."""
     add_columns(
         _TABLE,
         nullable(

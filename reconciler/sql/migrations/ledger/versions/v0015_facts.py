@@ -1,7 +1,7 @@
-"""Code and fields beside texts that decisions need: answers of repairs, and acts by hand.
+"""Columns for code and fields beside two texts on which decisions rest: answers of repairs, and acts by hand.
 
-0.2.0 neither writes nor reads the columns. What it decides by words gets its fact here; rows that it writes later have
-none, and are recognised by the same words (reconciler/contract/earlier_words.py).
+0.2.0 ignores the columns, and decides by the words of the texts. This migration writes the facts of such texts. Rows
+that 0.2.0 writes later have no facts, and are recognised by their words (reconciler/contract/earlier_words.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROWS_A_STATEMENT = 500
 
 
 def upgrade() -> None:
-    """Adds both columns, then fills that of repairs which a person has dismissed."""
+    """Adds both columns, then fills the column of repairs that a person has dismissed."""
     add_columns(
         _REPAIR,
         nullable(
@@ -40,16 +40,16 @@ def upgrade() -> None:
         nullable("fact", TEXT, "Code and fields of what later commands decide by."),
     )
     if context.is_offline_mode():
-        return  # the rows are recognised by their words
+        return  # without facts, rows are recognised by their words
     if op.get_context().dialect.name == "postgresql":
-        with op.get_context().autocommit_block():  # releases the table's lock before rows are looked for
+        with op.get_context().autocommit_block():  # releases the table's lock before the rows are read
             _fill(op.get_bind())
     else:
         _fill(op.get_bind())
 
 
 def _fill(connection: sa.Connection) -> None:
-    """Fills the column. Persons make dismissals, so they are few. A row that changes meanwhile stays as it is."""
+    """Fills the column. Dismissals are few, because persons make them. A row that changes meanwhile is left out."""
     names = ("environment", "topic", "scope", "unique_key", "answer")
     table = sa.table(_REPAIR, *(sa.column(name) for name in (*names, "answer_fact")))
     rows = connection.execute(
@@ -57,7 +57,7 @@ def _fill(connection: sa.Connection) -> None:
             table.c.answer.startswith(_DISMISSED_BY), table.c.answer_fact.is_(None)
         )
     ).all()
-    # Databases that ignore case find other rows, too.
+    # A database that ignores case also finds rows with other words.
     found = [
         {f"p_{name}": value for name, value in zip(names, row, strict=True)} | {"p_fact": _fact(row.answer)}
         for row in rows

@@ -1,6 +1,6 @@
-"""Until when a hold by a person stops a topic's repairs, and code and fields of why the circuit breaker stopped them.
+"""A column for the end of a person's hold, or for code and fields of why the circuit breaker opened.
 
-0.2.0 neither writes nor reads the column: for it the hold continues until a person lifts it.
+0.2.0 ignores the column, so for 0.2.0 a hold continues until a person lifts it.
 """
 
 from __future__ import annotations

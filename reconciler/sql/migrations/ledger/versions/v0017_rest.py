@@ -1,6 +1,7 @@
-"""When all shards of a subscription were last seen at rest: until then its commits are accounted for without rounds.
+"""A column for the last time at which all shards of a subscription were seen at rest. Until that time its commits are
+accounted for without rounds.
 
-0.2.0 neither writes nor reads the column: its `status` only knows rounds.
+0.2.0 ignores the column, because its `status` only knows rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TABLE = "reconciler_subscription"
 
 
 def upgrade() -> None:
-    """Adds the column; the table's comment said that its rows never change."""
+    """Adds the column, and corrects the table's comment, which said that rows never change."""
     add_columns(
         TABLE,
         nullable(

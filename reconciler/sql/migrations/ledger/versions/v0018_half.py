@@ -1,6 +1,6 @@
-"""Halves of topics whose commits a query proves, from which siblings (with the same business key) are found.
+"""A table of the halves of topics with a commit query, in which siblings are found: halves with the same business key.
 
-An older release does not know the table. Where it is missing, a row of the business proves no loss.
+Older releases do not know the table. Without the table, a business row proves no loss.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE = "reconciler_half"
 
 
 def upgrade() -> None:
-    """Creates the table with its indexes; look-ups write its rows."""
+    """Creates the table with its indexes. Look-ups write its rows."""
     op.create_table(
         TABLE,
         column("environment", NAME, "Environment."),

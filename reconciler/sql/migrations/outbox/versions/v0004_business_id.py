@@ -1,4 +1,4 @@
-"""The producers' outbox of 0.2.0, which every upgrade starts from."""
+"""The producers' outbox of 0.2.0, from which every upgrade starts."""
 
 from __future__ import annotations
 
