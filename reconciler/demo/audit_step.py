@@ -35,7 +35,7 @@ class AuditAnswer:
 def window_of(job: DemoJob) -> tuple[int, int]:
     """Returns the window from the first key's time to the last key's time, in milliseconds, by the audit's rules.
 
-    A commit that was seen late counts at the time when it was seen.
+    If a commit was seen late, the audit counts it at the time when it was seen.
     """
     with closing(connect(job.files.outbox)) as db:
         written = dict(db.execute("SELECT unique_key, created_at_ms FROM reconciler_outbox").fetchall())
@@ -48,14 +48,14 @@ def window_of(job: DemoJob) -> tuple[int, int]:
             for key, at_ms in db.execute(query):
                 seen[key] = min(at_ms, seen.get(key, at_ms))
     late_ms = round(LATE_AFTER_SECONDS * 1000)
-    # a transaction that rolled back is never seen
+    # A transaction that rolled back is never seen, so its written time counts.
     times = [max(at_ms, seen[key] - late_ms) if key in seen else at_ms for key, at_ms in written.items()]
     return min(written.values()), max(times) + 1
 
 
 def is_closed(job: DemoJob, end_ms: int) -> bool:
-    """Returns True if every shard has had a late enough round. After that round, no later effect is in time for the
-    window."""
+    """Returns True if every shard has had a round after the window's last time for an effect. The audit then knows all
+    effects that were in time."""
     closes_ms = end_ms + round(LATE_AFTER_SECONDS * 1000)
     with closing(connect(job.files.ledger)) as db:
         rows = db.execute(

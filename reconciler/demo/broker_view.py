@@ -1,4 +1,4 @@
-"""The demo's own requests to brokers: its topic, whether a group has read everything, and every copy."""
+"""The demo's own requests to brokers: they create its topic, compare a group's offsets, and read every copy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class BrokerView:
         self._instance.close()
 
     def create_business_topic(self) -> None:
-        """Creates the topic on every master, as a transaction topic if brokers know types of topics (5.0 and newer)."""
+        """Creates the topic on every master. Brokers from 5.0 on know types of topics; there it is a transaction
+        topic."""
         admin = Admin(self._instance.client)
         for address in self._instance.cluster_addresses():
             admin.create_topic(address, self._topic, queues=QUEUES)
@@ -51,7 +52,7 @@ class BrokerView:
         )
 
     def copies(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yields key, broker, queue and offset of every record that consumers can see."""
+        """Yields key, broker, queue and offset of every copy that consumers can see."""
         for queue, record in visible_records(self._instance, self._topic, group=VIEW_GROUP):
             yield record.unique_key or "", queue.broker_name, queue.queue_id, record.queue_offset
 
@@ -59,8 +60,8 @@ class BrokerView:
 def visible_records(
     instance: ClientInstance, topic: str, *, group: str
 ) -> Iterator[tuple[MessageQueue, MessageRecord]]:
-    """Yields every record of the topic that consumers can see, queue by queue. `group`: a group that only makes these
-    pulls."""
+    """Yields every record of the topic that consumers can see, queue by queue. `group`: a group that is used only for
+    these pulls."""
     client, offsets = instance.client, Offsets(instance.client)
     masters = instance.routes.masters(topic)
     for queue in instance.routes.read_queues(topic):

@@ -29,8 +29,8 @@ LAG_AFTER = 5
 
 
 class DemoRecorder:
-    """Records as a service does. It kills the process before the first record of each planned message, so that there is
-    an effect without an acknowledgement."""
+    """Records as a service does, but kills the process before the first record of each planned message. So an effect
+    without an acknowledgement exists."""
 
     def __init__(self, recorder: CommitRecorder, inbox: Path, truth: Path, kills: frozenset[int]) -> None:
         self._recorder = recorder
@@ -66,7 +66,7 @@ class LaggingHandler(TransactionalHandler):
     _passed = 0
 
     def __call__(self, message: ConsumedMessage) -> ConsumeStatus:
-        """Waits outside the transaction, so that it holds no locks."""
+        """Waits before the transaction begins, so the waiting holds no locks."""
         self._passed += 1
         clock = SystemClock()
         while self._passed > LAG_AFTER and not self.released.exists():
@@ -96,7 +96,7 @@ def main(job_path: str, group: str, number: str) -> int:
             handler = transactional_handler(engine, group=name, topics=job.topic, recorder=deadly)(apply_effect)
         consumer = TransactionalConsumer(handler, name_servers=job.name_servers, offset_commit_interval_seconds=0.5)
         with consumer:
-            while not stop.wait(1):  # without a limit, a signal that comes just before the wait would not end the wait
+            while not stop.wait(1):  # the limit is needed because a signal just before the wait does not end the wait
                 pass
     engine.dispose()
     return 0

@@ -1,5 +1,5 @@
-"""The demo's business effect: one row per effect, in the transaction of the inbox row, without protection against
-duplicates."""
+"""The demo's business effect: one row in the transaction of the inbox row. The table accepts duplicates, so that the
+demo can count them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EFFECTS = sa.table(
 
 
 def apply_effect(message: Any, connection: sa.Connection) -> None:
-    """Writes the effect. The demo's consumers use it and, for hand-overs, `reconciler replay`."""
+    """Writes the effect. The demo's consumers call it, and so does `reconciler replay` for hand-overs."""
     connection.execute(
         sa.insert(_EFFECTS).values(
             consumer_group=Path(connection.engine.url.database or "").stem,

@@ -16,7 +16,7 @@ def main(port: int) -> int:
     server = TcpFakeServer(("127.0.0.1", port), server_type="redis")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    while not stop.wait(1):  # without a limit, a signal that comes just before the wait would not end the wait
+    while not stop.wait(1):  # the limit is needed because a signal just before the wait does not end the wait
         pass
     server.shutdown()
     server.server_close()

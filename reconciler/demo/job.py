@@ -1,4 +1,4 @@
-"""Shared facts of all processes of one demo run, in a JSON file in the demo's folder."""
+"""Values that all processes of one demo run share, in a JSON file of the demo's folder."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from pathlib import Path
 
 from reconciler.demo.truth import DemoFiles
 
-#: How long the audit waits before it judges.
+#: The audit's late_after_seconds: an effect that comes later after its commit counts as late.
 LATE_AFTER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJob:
-    """One demo run. Topics and groups contain the run's name, so that a real broker keeps them apart from earlier
-    runs."""
+    """One demo run. Topics and groups contain the run's name, so a real broker may also have those of earlier runs."""
 
     run: str
     folder: str
@@ -59,12 +58,12 @@ class DemoJob:
 
     @property
     def producer_group(self) -> str:
-        """The group that lives until the load has ended."""
+        """The producer group that lives until the load has ended."""
         return f"demo-{self.run}-orders"
 
     @property
     def dead_producer_group(self) -> str:
-        """The group that is killed as a whole."""
+        """The producer group whose only process is killed and never restarted."""
         return f"demo-{self.run}-doomed"
 
     def consumer_group(self, name: str) -> str:
@@ -77,7 +76,7 @@ class DemoJob:
         return Path(self.folder) / "job.json"
 
     def write(self) -> None:
-        """Writes the job for the processes."""
+        """Writes the file of the job, which the processes read."""
         self.path.write_text(json.dumps(asdict(self)))
 
     @staticmethod
@@ -88,7 +87,7 @@ class DemoJob:
 
 
 def settings_toml(job: DemoJob, *, groups: Sequence[str]) -> str:
-    """Writes the reconciler's settings for the run. Only the short intervals are unusual."""
+    """Returns the reconciler's settings for the run, as TOML. Only their short intervals are unusual."""
     order = json.dumps(list(job.repair_order) or ["end"])
     files = job.files
 

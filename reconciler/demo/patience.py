@@ -1,4 +1,4 @@
-"""Waits for an act of the demo. A slow act may continue, but an act without progress is given up."""
+"""Waits for an act of the demo. A slow act may continue; an act without progress is given up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.demo.processes import DemoFailed
 
-#: Longest time without progress in an act. A slow machine starts a dozen processes within this time.
+#: Longest time without progress in an act. Even a slow machine starts a dozen processes within this time.
 STANDSTILL_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 
@@ -21,7 +21,7 @@ class Patience:
         self._moved_seconds = clock.monotonic_seconds()
 
     def begin(self) -> None:
-        """Begins the next act. Progress counts from 0 again."""
+        """Begins the next act, with no progress yet."""
         self._counted = 0
 
     def count(self, number: int) -> None:
@@ -31,7 +31,7 @@ class Patience:
             self._moved_seconds = self._clock.monotonic_seconds()
 
     def wait(self, reached: Callable[[], bool], what: str, *, beyond_seconds: float = 0.0) -> None:
-        """Checks ten times per second until `reached`. Raises DemoFailed after a standstill."""
+        """Calls `reached` ten times per second until it returns True. Raises DemoFailed after a standstill."""
         seconds = STANDSTILL_SECONDS + beyond_seconds
         self._moved_seconds = self._clock.monotonic_seconds()
         while not reached():

@@ -1,4 +1,4 @@
-"""The plan of the demo's producers, message by message. It depends only on the numbers and the seed."""
+"""The plan of the demo's producers: the fate of each message. It depends only on the given numbers and the seed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class MessageFate(StrEnum):
 
     DELIVER = "deliver"
     ROLL_BACK = "roll-back"
-    #: END_TRANSACTION is dropped on its way. The producer lives and announces.
+    #: END_TRANSACTION is dropped on its way. The producer lives, and announces the key.
     END_DROPPED = "end-dropped"
-    #: SIGKILL between the database commit and END_TRANSACTION.
+    #: SIGKILL comes between the database commit and END_TRANSACTION.
     KILLED_BEFORE_END = "killed-before-end"
-    #: END_TRANSACTION is dropped, then SIGKILL before the announcement.
+    #: END_TRANSACTION is dropped, then SIGKILL comes before the announcement.
     KILLED_BEFORE_ANNOUNCING = "killed-before-announcing"
-    #: END_TRANSACTION is dropped and the whole producer group is killed after its last commit.
+    #: END_TRANSACTION is dropped. The whole producer group is killed after its last commit.
     GROUP_DEAD = "group-dead"
 
 
@@ -52,7 +52,7 @@ class PlannedMessage:
 
 
 def plan_messages(messages: int, lose: int, seed: int) -> list[PlannedMessage]:
-    """Plans `messages` committed messages, of which `lose` get lost, and max(1, messages/20) rolled back ones, in
+    """Returns `messages` committed messages, of which `lose` get lost, and max(1, messages/20) that are rolled back, in
     sending order.
 
     Raises InvalidValue unless 1 <= lose <= messages <= MESSAGES_MAX.

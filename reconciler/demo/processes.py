@@ -1,7 +1,7 @@
 """Child processes of the demo. Their output goes to files. They are watched, and stopped by pid.
 
-Producers and consumers are killed and restarted often. They are forked from a process that has imported everything.
-Otherwise each start would need seconds of processor time for imports.
+Producers and consumers are killed and restarted often. They are forked from a process that has imported all modules,
+because otherwise each start would need seconds of processor time for imports.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reconciler.contract.extras import install
 from reconciler.demo.truth import DemoFiles
 from reconciler.errors import DependencyAway, MissingDependency, ReconcilerError
 
-#: Time limit after SIGTERM for a child whose exit is judged. It is what deploy/ gives `run`, which ends turns and
-#: seals.
+#: Time limit after SIGTERM for a child whose exit code is checked. deploy/ gives `run` the same time to end its turns
+#: and to seal its history.
 STOP_SECONDS = 90.0
-#: Time limit for all remaining children in the end, when nothing is judged any more.
+#: Time limit for all remaining children at the end, whose exit codes are not checked.
 LEFT_SECONDS = 20.0
-#: Modules that are forked.
+#: Modules whose processes are forked.
 FORKED = ("reconciler.demo.producer", "reconciler.demo.consumer")
 _FORKING = multiprocessing.get_context("forkserver")
 _FORKING.set_forkserver_preload([*FORKED])
@@ -46,7 +46,7 @@ class DemoFailed(ReconcilerError):
 
 
 class _Forked:
-    """A process of the fork server, with the used part of Popen."""
+    """A process of the fork server, with the methods of Popen that Child uses."""
 
     def __init__(self, process: BaseProcess) -> None:
         self._process = process
@@ -70,7 +70,7 @@ class _Forked:
         self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Waits like Popen's wait."""
+        """Does what Popen.wait() does."""
         self._process.join(timeout)
         code = self.poll()
         if code is None:
@@ -183,7 +183,7 @@ class Children:
 
 
 def _become(log: str, folder: str, module: str, arguments: Sequence[str]) -> None:
-    """Runs in the forked process. Its output goes to the log, and it exits with the result of `main`."""
+    """Runs in the forked process. Sends the output to the log, and exits with the result of `main`."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -201,8 +201,8 @@ def free_port() -> int:
 
 
 def start_redis(children: Children) -> tuple[Child, str, bool]:
-    """Starts a private redis-server from PATH, or fakeredis' TCP server. Returns the child, its URL, and True if it is
-    real."""
+    """Starts a private redis-server from PATH; if there is none, fakeredis' TCP server. Returns the child, its URL, and
+    True for redis-server."""
     port = free_port()
     server = shutil.which("redis-server")
     if server is None:
@@ -220,8 +220,8 @@ def start_redis(children: Children) -> tuple[Child, str, bool]:
 
 
 def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float = 30.0) -> None:
-    """Waits until the child's port answers. Raises DemoFailed if the child ends first, DependencyAway after the time
-    limit."""
+    """Waits until the child's port answers. Raises DemoFailed if the child ends first, and DependencyAway after the
+    time limit."""
     deadline = clock.monotonic_seconds() + within_seconds
     while True:
         if child.exit_code is not None:
@@ -236,8 +236,8 @@ def wait_for_port(child: Child, port: int, clock: Clock, within_seconds: float =
 
 
 def wait_for_line(child: Child, start: str, clock: Clock, within_seconds: float = 30.0) -> str:
-    """Returns the first line of the child's output with this beginning. Raises DemoFailed if the child ends first,
-    DependencyAway after the time limit."""
+    """Returns the first line of the child's output that begins with `start`. Raises DemoFailed if the child ends first,
+    and DependencyAway after the time limit."""
     deadline = clock.monotonic_seconds() + within_seconds
     while True:
         for line in child.log.read_text(errors="replace").splitlines():

@@ -1,8 +1,7 @@
-"""A producer process of the demo: `main`, in a forked process.
+"""A producer process of the demo. `main` runs in a forked process.
 
-It sends its share of the plan by producers.TransactionalProducer. For a message that must get lost, two functions in
-this process' transport drop END_TRANSACTION on its way out, and the broker's check-backs on their way in. So the same
-demo runs against a real broker.
+The process sends its share of the plan by producers.TransactionalProducer. To lose a message, its transport drops
+END_TRANSACTION on the way out, and the broker's check-backs on the way in. So the demo also works with a real broker.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class RolledBackOnPurpose(Exception):
 
 
 class LossyTransport:
-    """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Several threads call this object."""
+    """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Shared by threads."""
 
     def __init__(self, truth: Path) -> None:
         self._truth = truth
@@ -50,11 +49,11 @@ class LossyTransport:
         self._db: sqlite3.Connection = sqlite3.connect(truth, timeout=30, check_same_thread=False)
 
     def outgoing(self, _address: str, command: Command) -> Command | None:
-        """Returns the frame, or None if the frame is dropped. The sender of a dropped frame gets a time-out at once."""
+        """Returns the frame, or None to drop it. The sender of a dropped frame gets a time-out at once."""
         return None if command.code == RequestCode.END_TRANSACTION and self._is_loss(command) else command
 
     def incoming(self, _address: str, command: Command) -> Command | None:
-        """Returns the frame, or None if the frame is a check-back that is dropped."""
+        """Returns the frame, or None to drop a check-back."""
         return None if command.code == RequestCode.CHECK_TRANSACTION_STATE and self._is_loss(command) else command
 
     def _is_loss(self, command: Command) -> bool:
@@ -67,7 +66,7 @@ class LossyTransport:
 
 
 class DeadlyAnnouncements:
-    """Kills the process in place of one key's announcement. The producing thread uses this object."""
+    """Kills the process instead of sending one key's announcement. Only the producing thread uses this object."""
 
     def __init__(self, sender: AnnouncementSender) -> None:
         self._sender = sender
@@ -81,7 +80,7 @@ class DeadlyAnnouncements:
 
 
 class DemoProducer:
-    """Sends one process' share of the plan."""
+    """Sends one process' share of the plan's messages."""
 
     def __init__(
         self, job: DemoJob, number: int, producer: TransactionalProducer, announcements: DeadlyAnnouncements
@@ -93,7 +92,8 @@ class DemoProducer:
         self._keys = UniqueKeyGenerator(SystemClock())
 
     def run(self, truth: sqlite3.Connection, engine: sa.Engine) -> None:
-        """Sends every message that was not tried before. A killed process is restarted and continues here."""
+        """Sends every message that was not tried before. After a kill, the restarted process continues with the
+        others."""
         job = self._job
         plan = [p for p in plan_messages(job.messages, job.lose, job.seed) if p.producer == self._number]
         done = attempted_numbers(truth)
@@ -133,7 +133,7 @@ def _change_mind(planned: PlannedMessage) -> None:
 
 
 def main(job_path: str, producer_number: str) -> int:
-    """Runs one process. Returns 0 once its share is sent."""
+    """Sends the share of one process, then returns 0."""
     job, number = DemoJob.read(Path(job_path)), int(producer_number)
     with ExitStack() as stack:
         transport = LossyTransport(job.files.truth)

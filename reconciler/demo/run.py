@@ -1,4 +1,4 @@
-"""The frame of the demo: a folder, a broker, Redis, and the result."""
+"""Runs the whole demo: makes its folder, starts broker and Redis, and returns the result."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DemoResult:
 
     @property
     def exit_code(self) -> int:
-        """0 if every count is as promised."""
+        """0 if every count is as promised, otherwise 1."""
         return 0 if self.holds else 1
 
     def as_dict(self) -> dict[str, object]:
@@ -80,7 +80,7 @@ def run_demo(
     is_audited: bool = True,
 ) -> DemoResult:
     """Runs the demo. Raises DemoFailed, with the end of a child's output, if a part fails."""
-    plan_messages(messages, lose, seed)  # refuses impossible numbers before anything is started
+    plan_messages(messages, lose, seed)  # refuses impossible numbers before any process is started
     clock = SystemClock()
     began = clock.monotonic_seconds()
     with demo_folder(keep) as folder:

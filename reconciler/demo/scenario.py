@@ -41,11 +41,11 @@ from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 
-#: Additional time in which a slow machine can start Spark.
+#: Time that the audit gets beyond the usual limit, so that a slow machine can start Spark.
 AUDIT_SECONDS = 480.0
 #: Consumers of the reference group.
 CONSUMERS = 2
-#: Name on record for the demo's holds.
+#: The person that the ledger names for the demo's holds.
 DEMO = "demo"
 _FIRST_LOSS = (
     "SELECT unique_key, loss_verdict FROM reconciler_candidate WHERE loss_verdict IS NOT NULL"
@@ -62,7 +62,7 @@ class Scenario:
         self._children = children
         self._clock = clock
         self._patience = Patience(clock)
-        #: Name -> consumer that should run. Killed ones are restarted.
+        #: Name -> consumer that should run. If it was killed, it is restarted.
         self._consumers: dict[str, Child] = {}
         #: The daemon and the sweeper.
         self._services: list[Child] = []
@@ -178,7 +178,7 @@ class Scenario:
         self._wait(repaired, "every lost message has taken effect in the reference group")
 
     def _resume(self) -> None:
-        # A breaker that opens in between stays open until the next check.
+        # If the breaker opens meanwhile, the next call closes it.
         with Connections.for_one_answer(self._settings()) as connections, suppress(ChangedMeanwhile):
             for breaker in (False, True):
                 lift_hold(connections, self._job.topic, breaker=breaker, by=DEMO)
@@ -277,7 +277,7 @@ class Scenario:
         return load_settings(self._files.settings, {})
 
     def _tell_first(self) -> None:
-        """Says once which message is the first proved loss, and what follows."""
+        """Prints once which message is the first proved loss, and what happens next."""
         if self._has_told_first:
             return
         with closing(connect(self._files.ledger)) as db:

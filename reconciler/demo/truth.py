@@ -1,7 +1,7 @@
-"""The demo's own records: tables that the product neither writes nor guards, and the counts of them.
+"""The demo's own records: tables that the product neither writes nor guards, and the counts over them.
 
 `attempts`, `marks` and `copies` are in truth.db. `effects` is in each consumer's database, because an effect must be
-written in the transaction of its inbox row. No unique index forbids a second effect, so that it would be counted.
+written in the transaction of its inbox row. No unique index forbids a second effect, so the demo could count it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from reconciler.demo.plan import LOSSES, MessageFate
 
-#: Group in which the counts before and after the repairs are taken.
+#: Consumer group in which the demo counts effects before and after the repairs.
 REFERENCE = "reference"
 LAGGING = "lagging"
 
@@ -23,7 +23,7 @@ LOAD_ENDED = "load_ended"
 
 @dataclass(frozen=True, slots=True)
 class DemoFiles:
-    """Places of the databases. With `--keep` they stay after the demo."""
+    """Paths of the demo's databases and files. With `--keep` they stay after the demo."""
 
     folder: Path
 
@@ -79,8 +79,8 @@ def connect(path: Path) -> sqlite3.Connection:
 def create(path: Path) -> sqlite3.Connection:
     """Opens a connection to a new database in WAL mode, which the file keeps.
 
-    connect() does not set the mode again, because a change of mode does not wait for locks, and processes are killed
-    all the time.
+    connect() does not set the mode again: setting it does not wait for locks, and would fail after a process was
+    killed.
     """
     connection = connect(path)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -158,7 +158,7 @@ class DemoCounts:
     rolled_back_delivered: int
 
     def holds(self, *, messages: int, lose: int) -> bool:
-        """Returns True if everything came out as promised."""
+        """Returns True if every count is as promised."""
         return (
             self.committed == self.delivered_after == messages
             and self.lost == self.found == lose
@@ -191,7 +191,7 @@ _COUNTS: Mapping[str, str] = {
     "delivered_after": "SELECT count(*) FROM committed WHERE key IN taken AND key IN (SELECT key FROM lagging.effects)",
     "double_effects": "SELECT (SELECT count(*) FROM effects)"
     " - (SELECT count(*) FROM (SELECT DISTINCT consumer_group, key FROM effects))",
-    # A hand-over also counts as an attempt of the key's row for every group, so the rung decides, not the scope.
+    # The row for every group counts a hand-over as an attempt, too. So the condition names the rung and not the scope.
     "unnecessary_repairs": "SELECT (SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM copies"
     " WHERE key IN (SELECT key FROM sent) AND key NOT IN (SELECT key FROM sent WHERE rung = 'hand-over') GROUP BY key))"
     " + (SELECT count(DISTINCT key) FROM sent WHERE rung = 'hand-over' AND key IN (SELECT key FROM copies))",
@@ -201,7 +201,7 @@ _COUNTS: Mapping[str, str] = {
 
 
 def count(files: DemoFiles) -> DemoCounts:
-    """Counts all numbers, by SQL over the five databases."""
+    """Counts all numbers by SQL over the demo's five databases."""
     with closing(connect(files.truth)) as db:
         db.execute("ATTACH ? AS orders", (str(files.outbox),))
         db.execute("ATTACH ? AS ledger", (str(files.ledger),))

@@ -54,7 +54,7 @@ def _until(steps: Generator[Any, Any, T], until_seconds: float) -> Generator[Any
 
 
 def connect_within(engine: sa.Engine, statement_seconds: float) -> None:
-    """Makes the engine open only BoundedConnections from now on."""
+    """Makes each new connection of the engine a BoundedConnection."""
 
     def connect(*arguments: Any, **parameters: Any) -> BoundedConnection:
         connection: BoundedConnection = BoundedConnection.connect(*arguments, **parameters)

@@ -1,6 +1,6 @@
-"""The unique-key topic as the original's business consumer reads it: adapter of round.ClassicAnnouncements.
+"""Reads the unique-key topic as the original's business consumer does; an adapter of round.ClassicAnnouncements.
 
-The broker keeps the group's offset, so it does not fall back when Redis loses acknowledged keys.
+The broker keeps the group's offset. So the offset does not fall back if Redis loses acknowledged keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PULL_MESSAGES_MAX = 32
 
 
 class GroupOffsetAnnouncements:
-    """Pulls with the group's own stored offsets. Thread-safe, because source, routes and offsets are."""
+    """Pulls from the group's offsets at the broker. Shared by threads, because source, routes and offsets are."""
 
     def __init__(
         self,
@@ -37,7 +37,8 @@ class GroupOffsetAnnouncements:
         self._rules = rules
 
     def pull(self, subscription: Subscription) -> Sequence[ClassicBatch]:
-        """Pulls once per queue from the stored offset on. A group without one begins at the oldest announcement."""
+        """Pulls once per queue, from the stored offset on. Without a stored offset, begins at the oldest
+        announcement."""
         batches = []
         for queue in self._source.queues(self._topics[subscription]):
             stored = self._offsets.of_group(master_of(self._routes, queue), message_queue(queue), subscription.group)

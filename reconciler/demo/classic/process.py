@@ -1,7 +1,7 @@
 """The original's job as a process: `python -m reconciler.demo.classic.process JOB.json END`.
 
-It reads the announcements, runs one difference, and prints what it found as one JSON line. END: "lives", or "dies",
-which kills the process after EXEC, before any look-up.
+It reads the announcements, runs one difference, and prints the numbers of keys as one JSON line. END is "lives", or
+"dies" to kill the process after EXEC, before any look-up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIVES = "lives"
 
 
 def run_job(job: DemoJob, *, dies: bool) -> ClassicReport:
-    """Runs one turn of the original's job. It hands messages over to the group's business code in this process."""
+    """Runs one turn of the original's job, and hands messages over to the group's business code in this process."""
     group = job.consumer_group(REFERENCE)
     subscription = Subscription(environment=job.environment, topic=job.topic, group=group)
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def run_job(job: DemoJob, *, dies: bool) -> ClassicReport:
 
 
 def main(job_path: str, end: str) -> int:
-    """Runs one turn, and returns 0 afterwards."""
+    """Runs one turn, then returns 0."""
     report = run_job(DemoJob.read(Path(job_path)), dies=end == DIES)
     answer = {"missing": report.missing, "handed_over": report.handed_over, "not_found": len(report.not_found)}
     say(json.dumps(answer))

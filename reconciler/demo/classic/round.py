@@ -1,9 +1,9 @@
 """The original design, unchanged, for comparison.
 
-It has two sets, one scheduled difference that empties both, viewMessage under the real topic, and a hand-over to the
-business. It repairs lost messages up to RocketMQ 4.2. docs/explanation/how-it-works.md lists where it loses, doubles or
-hands over in vain, and docs/explanation/stories.md shows it step by step. It uses nothing of the product's round: no
-grace period, generations, evidence, claims or ledger. Only this process has the keys of a difference.
+The design has two sets, one scheduled difference that empties both, viewMessage under the real topic, and a hand-over
+to the business. It repairs lost messages up to RocketMQ 4.2. docs/explanation/how-it-works.md lists the cases in which
+it loses or doubles a message, or hands it over in vain. docs/explanation/stories.md shows them step by step. The design
+has no grace period, generations, evidence, claims or ledger. Only this process has the keys of a difference.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reconciler.policy.ports.announcing import AnnouncementQueue
 #: Most pulls of one turn, so that announcements delay the scheduled difference for a limited time.
 PULLS_MAX = 1_000
 
-#: viewMessage(topic, unique key): finds any message under the real topic with the key, prepared or committed.
+#: viewMessage(topic, unique key): finds any message with the key under the real topic, prepared or committed.
 ViewMessage = Callable[[str, str], Lookup[StoredMessage]]
 #: Hands the message over to the group's business code, which recognises duplicates by the unique key.
 HandOver = Callable[[Subscription, StoredMessage], None]
@@ -66,21 +66,21 @@ class ClassicReport:
     """The report of one scheduled difference of a subscription."""
 
     subscription: Subscription
-    #: Number of keys in half and not in commit. The original calls all of them lost.
+    #: Number of keys in half that are not in commit. The original design calls all of them lost.
     missing: int
     #: Number of keys that viewMessage found and that were handed over to the business.
     handed_over: int
-    #: Keys that were not found, or whose look-up failed: the original cannot tell these apart. Forgotten after this
-    #: round.
+    #: Keys that were not found, or whose look-up failed. The original design cannot distinguish these cases, and
+    #: forgets the keys after this round.
     not_found: tuple[str, ...]
-    #: Keys that were found, but whose business code failed. Forgotten after this round, too.
+    #: Keys whose message was found, but on which the business code failed. They are forgotten after this round, too.
     refused: tuple[str, ...]
 
 
 class ClassicRound:
     """The original's scheduled job and announcement consumer. Used by one thread.
 
-    `view_message` and `hand_over` raise TransientError; then the round forgets the key.
+    If `view_message` or `hand_over` raises TransientError, the round forgets the key.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ClassicRound:
         self._hand_over = hand_over
 
     def consume_announcements(self, subscription: Subscription) -> int:
-        """Adds keys to half, then acknowledges them, until nothing is new; counts the keys. A crash in between repeats
-        a batch."""
+        """Adds keys to half, then acknowledges them, until nothing is new. Returns the number of keys. After a crash in
+        between, a batch is repeated."""
         added = 0
         for _ in range(PULLS_MAX):
             batches = self._announcements.pull(subscription)
@@ -112,10 +112,10 @@ class ClassicRound:
         return added
 
     def run(self, subscription: Subscription) -> ClassicReport:
-        """Runs one difference. Raises RedisAway for a lost reply: the difference may have run, and then its keys are
-        lost.
+        """Runs one difference. Raises RedisAway if the reply was lost. If the difference has run, its keys are lost
+        then.
 
-        A crash after the first line loses every key that is not handed over yet.
+        A crash after the first line loses every key that was not handed over yet.
         """
         missing = self._sets.take_difference(subscription)
         handed_over = 0

@@ -1,8 +1,8 @@
-"""What the original algorithm finds and loses: one script on a broker of 4.2 and on one of 5.x, then the audit.
+"""Shows what the original design finds and loses: one script on a broker of 4.2, then on one of 5.x, then the audit.
 
-1. Messages are delivered, but some lose their END_TRANSACTION. A turn of the original's job looks for these. On 4.2 it
-   finds the halves under the real topic and hands them over. From 4.3 on, halves are in a topic of their own.
-2. A producer group dies with a committed message. A turn finds it missing, and the job dies after EXEC.
+1. Some messages lose their END_TRANSACTION. A turn of the original's job looks for them. On 4.2 the job finds their
+   halves under the real topic, and hands them over. From 4.3 on, halves are in a topic of their own.
+2. A producer group dies with a committed message. A turn finds it missing, and the job's process dies after EXEC.
 3. The next turn finds nothing missing, because no process and no set has the key any more.
 """
 
@@ -35,7 +35,7 @@ from reconciler.sql import schema
 
 FAMILIES = ("4.2", "5.x")
 MESSAGES = 12
-#: Two of a living producer, one of a group that dies.
+#: Lost messages: two of a living producer, one of a group that dies.
 LOSE = 3
 SEED = 1
 
@@ -50,7 +50,7 @@ class FamilyOutcome:
     """One run of the script."""
 
     family: str
-    #: Of the losses with a living job: found under the real topic and handed over, and not found.
+    #: Of the losses of a living producer: the number found and handed over, and the number not found.
     handed_over: int
     not_found: int
     #: Number of keys that the turn after the crash calls missing.
@@ -67,7 +67,8 @@ class ClassicOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0 if the original behaves as designed: on 4.2 it loses the crash's message, on 5.x all."""
+        """0 if the original design behaves as known: on 4.2 it loses the message of the crash, on 5.x all lost
+        messages."""
         return 0 if [self._facts(one) for one in self.families] == [(2, 0, 0, 1), (0, 2, 0, 3)] else 1
 
     @staticmethod
@@ -197,7 +198,7 @@ def _ended(children: Children, child: Child, wait: _Wait, *, expected: int = 0) 
 
 def _judged(played: _Played, children: Children, clock: Clock) -> FamilyOutcome:
     start_ms, end_ms = window_of(played.job)
-    # Without a history, a key without an effect counts later than its row, so the window ends later.
+    # Without a history, the audit counts a key without an effect later than its row, so the window ends later.
     window = (start_ms - 1000, end_ms + 2 * _LATE_MS)
     wait = Patience(clock).wait
     wait(lambda: clock.now_ms() > window[1] + _LATE_MS, "the window of the audit is closed")

@@ -1,8 +1,8 @@
-"""The original's pair of sets: adapter of round.ClassicSets.
+"""The original's pair of sets; an adapter of round.ClassicSets.
 
-A subscription has one half set and one commit set, those of shard 0. So recorders with shards=1 fill them unchanged.
-The client has redis-py's own defaults, as the original would. From version 6 on, redis-py sends a MULTI again if its
-answer was lost, and returns the empty second difference.
+A subscription has one half set and one commit set, which are those of shard 0. So an ordinary recorder with shards=1
+fills them. The client has redis-py's own defaults, as the original design would. From version 6 on, redis-py sends a
+MULTI again if its answer was lost, and returns the empty difference of the second MULTI.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def open_classic_client(url: Secret) -> redis.Redis:
     options.pop("connection_class", None)
     if "path" in options:
         options["unix_socket_path"] = options.pop("path")
-    # Not from_url(), because only the constructor sets redis-py's default retry.
+    # The constructor is used instead of from_url(), because only the constructor sets redis-py's default retry.
     return redis.Redis(**options, ssl=scheme == "rediss")
 
 
 class RedisClassicSets:
-    """The pair of sets in Redis. Threads share it, because the client is its only state."""
+    """The pair of sets in Redis. Shared by threads, because its only state is the client."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
