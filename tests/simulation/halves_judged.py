@@ -7,8 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLING_MAY_BE_GONE, SIBLINGS
-from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
@@ -18,7 +16,7 @@ from tests.simulation.business_table import CANCELLED
 from tests.simulation.checkers import Checkers, Judgement
 from tests.simulation.kernel import Process
 from tests.simulation.outbox_database import TOPIC
-from tests.simulation.sends_judged import NEVER_SECONDS, SendsJudged, unfinished, unsent
+from tests.simulation.sends_judged import NEVER_SECONDS, SendsJudged, is_of_siblings, unfinished, unsent
 
 if TYPE_CHECKING:
     from tests.simulation.halves_world import HalvesWorld
@@ -168,12 +166,7 @@ def _is_told(world: HalvesWorld, row: Candidate | None, key: str) -> bool:
     """Of one of several tries nobody can say which of them committed."""
     if row is None or row.state is not CandidateState.OPEN:
         return False
-    return row.verdict in LOSSES or (_is_of_siblings(row) and world.has_siblings(key))
-
-
-def _is_of_siblings(row: Candidate) -> bool:
-    codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED, SIBLING_MAY_BE_GONE)
-    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code in codes
+    return row.verdict in LOSSES or (is_of_siblings(row) and world.has_siblings(key))
 
 
 def unrest_of_halves(world: HalvesWorld) -> str:
@@ -188,10 +181,10 @@ def unrest_of_halves(world: HalvesWorld) -> str:
                 return why
             row = world.candidate(group, key)
             if row is not None and row.state is CandidateState.OPEN:
-                is_of_siblings = _is_of_siblings(row) and world.has_siblings(key)
-                if world.copies[key] and not (is_of_siblings and world.plan.sends_by_query):
+                is_of_tries = is_of_siblings(row) and world.has_siblings(key)
+                if world.copies[key] and not (is_of_tries and world.plan.sends_by_query):
                     return f"{key} was delivered, and is {row.verdict} in {group}"
-                if row.verdict not in LOSSES and not is_of_siblings:
+                if row.verdict not in LOSSES and not is_of_tries:
                     return f"{key} is {row.verdict} in {group}: {row.evidence.get('reason')}"
     if world.has_open_outage():
         return "an outage is open"

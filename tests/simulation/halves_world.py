@@ -227,6 +227,23 @@ class HalvesWorld(World):
             self.kernel.saw("producer came back between a claim and its send")
             self._producers_come()
 
+    def about_to_ask(self, key: str) -> None:
+        """A reconciler has claimed the repair of a message: now and then an instance tries the order again, and dies
+        before its END."""
+        order = self.orders[key]
+        is_first = self.swarm.of("two tries") and self.tries_of(order.keys[0]) == 1
+        if not is_first or self.kernel.dice.random() >= 0.1:
+            return
+        for broker in self.cluster.brokers.values():
+            for half in broker.index.get((HALF_TOPIC, key), ())[:1]:
+                self.kernel.saw("second try of an order between a claim and its send", key[-4:])
+                again = replace(order, unique_key=self.key_shapes.next_key())
+                self.sent(again)
+                properties = {**half.properties, "UNIQ_KEY": again.unique_key}
+                broker.send_half(TOPIC, half.queue_id, properties, half.body, born_ms=broker.clock.now_ms())
+                self.commit([again.unique_key], order.keys[0])
+                return
+
     def _delete_halves(self) -> None:
         """By their age, of messages that brokers have given up and kept."""
         for broker in self.cluster.brokers.values():

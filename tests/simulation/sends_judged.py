@@ -7,9 +7,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
+from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLING_MAY_BE_GONE, SIBLINGS
 from reconciler.contract.row_rules import FINISHED_REPAIRS
+from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import EVERY_GROUP, RepairState
-from reconciler.policy.ports.ledger import Repair
+from reconciler.contract.verdicts import Verdict
+from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import RECORD_BYTES, Broker
@@ -50,6 +53,9 @@ class SendsJudged:
         def claims(*arguments: Any, **named: Any) -> Any:
             at, found = kernel.now, claim_all(*arguments, **named)
             self._claimed_at.update({(process, one.unique_key): at for one in found if one is not None})
+            for one in found:
+                if one is not None and one.is_unsent:
+                    self._world.about_to_ask(one.unique_key)
             return found
 
         def changes(*arguments: Any, **named: Any) -> Any:
@@ -178,11 +184,18 @@ def unsent(world: HalvesWorld, key: str) -> str:
     return f"{key} is {' and '.join(where)}, and was not sent: {_said(repair)}"
 
 
+def is_of_siblings(row: Candidate) -> bool:
+    """Its row may belong to another try."""
+    codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED, SIBLING_MAY_BE_GONE)
+    return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code in codes
+
+
 def unfinished(world: HalvesWorld) -> str:
-    """A repair of a delivered message that is not at its end; empty: there is none. Of one that was cancelled a group
-    without an inbox may never know that it was delivered."""
+    """A repair of a delivered message that is not at its end; empty: there is none. A group without an inbox may never
+    know that a message of a cancelled order was delivered, and hears late of one beside a delivered try."""
     for (_, _, scope, key), repair in world.ledger.rows.repairs.items() if world.plan.sends_by_query else ():
-        is_over = repair.state in FINISHED_REPAIRS or world.is_cancelled(key)
+        rows = [row for group in world.inboxes.unknown if (row := world.candidate(group, key)) is not None]
+        is_over = repair.state in FINISHED_REPAIRS or world.is_cancelled(key) or any(map(is_of_siblings, rows))
         if scope == EVERY_GROUP and world.copies[key] and not is_over:
             return f"the repair of {key}, which was delivered, is {repair.state}: {repair.answer}"
     return ""
