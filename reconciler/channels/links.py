@@ -16,7 +16,7 @@ def console_link(console_url: str, notice: Notice) -> str:
 
 
 def runbook_link(console_url: str, page: str) -> str:
-    """Returns the console's address of a page of docs. The console shows it in the reader's language."""
+    """Returns the console's address of a page of docs. The console shows the page in the reader's language."""
     return f"{console_url.rstrip('/')}/{page}"
 
 

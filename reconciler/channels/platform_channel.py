@@ -21,7 +21,8 @@ class Answers(Protocol):
     """The check of one platform's answers."""
 
     def require_taken(self, answer: HttpAnswer, *, name: str, hidden: Sequence[Secret]) -> None:
-        """Returns if the platform has accepted the notice. Otherwise raises ChannelAway or ChannelRefused.
+        """Returns if the platform has accepted the notice. Raises ChannelAway or ChannelRefused if the platform has not
+        accepted the notice.
 
         `name`: the notifier's name. `hidden`: the notifier's secrets, which the platform's words may repeat. A URL
         among them is complete.

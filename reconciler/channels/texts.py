@@ -1,7 +1,8 @@
 """The text of a notice in each language, as plain lines. Each channel escapes the lines for its own format.
 
-Topic, group and detail come from outside. This module makes single lines of limited length from them. Every character
-in them is visible, and clients find no address to link. A channel escapes the characters that are markup in its format.
+Topic, group and detail come from outside. This module makes single lines of limited length from topic, group and
+detail. Every character of such a line is visible, and clients find no address to link. A channel escapes the characters
+that are markup in its format.
 """
 
 from __future__ import annotations

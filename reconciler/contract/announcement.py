@@ -7,8 +7,8 @@ Version 1 is UTF-8 JSON of at most 64 KiB. It has at most 500 keys, all of one s
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
 
-Releases up to 0.2.0 know only keys of 32 to 64 upper-case hexadecimal digits, with an even number of digits. They
-refuse a whole message because of one other key. So other keys are sent in separate messages.
+Releases up to 0.2.0 know only keys of 32 to 64 upper-case hexadecimal digits, with an even number of digits. Such a
+release refuses a whole message because of one other key. So other keys are sent in separate messages.
 
 Version 0 is one bare key, for unique-key topics that are configured for it. The optional message property
 RECONCILER_SIGNATURE is the hexadecimal HMAC-SHA256 of the body bytes.

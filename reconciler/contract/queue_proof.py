@@ -1,7 +1,7 @@
-"""Proves that a queue is still the queue that was read. Offsets alone prove nothing, because a broker may assign them
-again.
+"""Proves that a queue is still the queue that was read. Offsets alone prove nothing, because a broker may assign an
+offset again.
 
-If a broker lost its tail, or its topic was created again, it stores other records at offsets that were read before.
+A broker that lost its tail, or whose topic was created again, stores other records at offsets that were read before.
 Causes of a lost tail are an asynchronous flush, a fail-over to a slave that was behind, and a restored store. So the
 announcement consumer stores beside its offset the last record before this offset, and a *trail* of earlier records: one
 per minute for an hour, and one per hour for TRAIL_HOURS.
@@ -63,7 +63,8 @@ class QueueProof:
 
 
 def beginning_before(offset: int) -> QueueRecord:
-    """Returns a record that means "no record before this offset". Use it only if the broker has confirmed this."""
+    """Returns the record that means "no record before this offset". Only for an offset at which the broker has
+    confirmed the queue's beginning."""
     return QueueRecord(queue_offset=offset - 1, stored_at_ms=0, commit_log_offset=0, unique_key="")
 
 

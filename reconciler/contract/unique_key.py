@@ -3,7 +3,7 @@
 
 Clients write these keys:
 
-- 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Those of Java, C++, Node and this project write
+- 32 digits: remoting clients (MessageClientIDSetter of Java, 4.0.0). Clients of Java, C++, Node and this project write
   upper case. Keys of Go (rocketmq-client-go 2.1.2, primitive.CreateUniqID) end in lower case
 - 34 digits: gRPC clients of RocketMQ 5 (MessageIdCodec); Rust writes lower case
 - 56 digits: Java clients on an IPv6 host (MessageClientIDSetter, 4.6.0)

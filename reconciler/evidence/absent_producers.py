@@ -3,8 +3,8 @@
 Whether a broker put a half back after a look is decided by queue offsets, because a broker's clock may be ahead of this
 host's by hours. A broker that has not rebuilt its queue yet, or has cut it, reports too low an end. An end below the
 highest known one proves nothing. If a broker reports lower ends for _LESS_SECONDS_MAX, it was built again, and all its
-ends and absences are forgotten. If the end then leaps to the former one, a replica that was behind had taken the
-broker's place. Then all is forgotten once more.
+ends and absences are forgotten. If the end later leaps to the former one, a replica that was behind had taken the
+broker's place, and all is forgotten once more.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class AbsentProducers:
         return now - since > _LESS_SECONDS_MAX
 
     def _is_there_again(self, broker: str, half_topic: str, known: int, end: int) -> bool:
-        """Returns True if the queue is the former one, perhaps without some of its tail. A new queue that grows to this
-        length looks the same once. This mistake only costs time."""
+        """Returns True if the queue is the former one, perhaps without some of its tail. A new queue that grows to the
+        former length looks the same once. The mistake only costs time."""
         former = self._former.get((broker, half_topic))
         return former is not None and (end >= former or (known > 0 and former - end <= end - known))
 

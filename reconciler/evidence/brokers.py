@@ -1,7 +1,7 @@
 """The evidence of brokers for the policy (reconciler/policy/ports: BrokerEvidence).
 
-A broker's "not found" is ABSENT only if the broker's index has provably passed the time in question. Otherwise it is
-UNKNOWN.
+A broker's "not found" is ABSENT only if the broker's index has provably passed the time in question. Otherwise the
+answer is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class RemotingBrokerEvidence:
         reused: ReusedOffsets | None = None,
         pop_groups: PopGroups | None = None,
     ) -> None:
-        """`retired_brokers`: brokers that never come back. Their messages are gone, and no answer of theirs is awaited.
-        `reused`, `pop_groups`: the memory of reused offsets and of signs of popping, shared with other values. None: a
-        memory of this value's own."""
+        """`retired_brokers`: brokers that never come back. The messages of retired brokers are gone, and no answer of a
+        retired broker is awaited. `reused`, `pop_groups`: the memory of reused offsets and of signs of popping, shared
+        with other values. None: a memory of this value's own."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -276,7 +276,7 @@ class RemotingBrokerEvidence:
         return hear
 
     def _not_indexing(self, topic: str) -> Fact | str | None:
-        """Returns why retries may be missing from an index. None if all brokers index them. 3.2.6 indexes no record
+        """Returns why retries may be missing from an index. None if all brokers index retries. 3.2.6 indexes no record
         with the bits of a committed transaction, and a retry keeps these bits."""
         try:
             masters = self._routes.masters(topic)
@@ -363,7 +363,7 @@ class RemotingBrokerEvidence:
 
         A round of this service begins at the saved offset, passes ended halves, and copies open ones to the queue's
         end. So a half before the saved offset was ended, or has a younger copy. Without a saved offset, no round has
-        moved it yet (5.x). A broker that lost the queue's tail keeps the saved offset, and never asks about new halves
+        ended yet (5.x). A broker that lost the queue's tail keeps the saved offset, and never asks about new halves
         before this offset.
         """
         address = self._address(half)
@@ -450,8 +450,8 @@ class RemotingBrokerEvidence:
         return known[0]
 
     def _intervals(self, address: str | None) -> tuple[float, float] | None:
-        """Returns the seconds of transactionTimeOut and transactionCheckInterval. None if the broker did not show
-        them."""
+        """Returns the seconds of transactionTimeOut and transactionCheckInterval. None if the broker did not show its
+        configuration."""
         if address is None:
             return None
         try:
@@ -513,7 +513,7 @@ def _merge(lookups: Iterable[Lookup[StoredMessage]]) -> Lookup[StoredMessage]:
 
 
 def _unless(lookup: Lookup[StoredMessage], blind: Fact | str | None) -> Lookup[StoredMessage]:
-    """Adds an UNKNOWN answer if brokers do not index such copies. `blind`: the reason, or None if they do."""
+    """Adds an UNKNOWN answer if brokers may not index the copies. `blind`: the reason, or None."""
     return lookup if blind is None or lookup.is_unknown else _merge([lookup, Lookup.unknown("index", blind)])
 
 

@@ -169,7 +169,7 @@ class Probes:
                 self._topic,
                 probe.unique_key,
                 # The broker does not search index files that are older than the probe. If the probe's time is unknown,
-                # it searches all files.
+                # the broker searches all files.
                 begin_ms=max(0, (probe.stored_ms or 0) - _INDEX_STEP_MS),
                 broker_name=probe.broker_name,
                 by_unique_key=True,

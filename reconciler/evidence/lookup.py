@@ -28,7 +28,7 @@ from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC, ROCKSDB_HA
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: This number of messages of the largest size (4 MiB) fits into one frame.
+#: A number of hits that fits into one frame, even if each message has the largest size (4 MiB).
 FEW_HITS = 3
 #: Java's Long.MAX_VALUE.
 END_OF_TIME_MS = 2**63 - 1
@@ -50,7 +50,8 @@ def query_messages(
 ) -> list[MessageRecord]:
     """Returns the hits of QUERY_MESSAGE at one broker, hash collisions included. Empty for "not found" (code 22).
 
-    `by_unique_key`: True for a UNIQ_KEY, False for a word of KEYS. 5.4's RocksDB index keeps both separately.
+    `by_unique_key`: True for a UNIQ_KEY, False for a word of KEYS. 5.4's RocksDB index has separate entries for
+    UNIQ_KEY and for KEYS.
 
     Raises BrokerUnavailable, RequestTimeout, BrokerBusy, BrokerRefused or ProtocolViolation.
     """
@@ -83,9 +84,10 @@ def query_fitting(
 def records_at(
     client: RemotingClient, address: str, commit_log_offset: int, *, broker_name: str = ""
 ) -> list[MessageRecord]:
-    """Returns the record at an offset of one broker's log, whatever its topic. Empty if the log has no message there.
+    """Returns the record at an offset of one broker's log, whatever its topic. Empty if the log has no message at the
+    offset.
 
-    VIEW_MESSAGE_BY_ID names no topic, so it needs no right. Raises the errors of query_messages().
+    Access control demands no right, because VIEW_MESSAGE_BY_ID names no topic. Raises the errors of query_messages().
     """
     return _record(client.request(address, _record_query(commit_log_offset)), broker_name)
 
@@ -111,7 +113,7 @@ class Lookups:
     def committed_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
         """Returns the copies that consumers get: committed copies and ordinary messages.
 
-        3.2.6 does not index committed copies. There, the key finds prepared records, and their queues are scanned.
+        3.2.6 does not index committed copies. On 3.2.6, the key finds prepared records, whose queues are scanned.
         """
 
         def accepts(record: MessageRecord) -> bool:
@@ -199,7 +201,7 @@ class Lookups:
         self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
     ) -> Asked[Lookup[StoredMessage]]:
         """Returns the record at an offset of a broker if the record is this message. ABSENT if the log has no message
-        there (code 1)."""
+        at the offset (code 1)."""
         places = self._places(topic)
         if isinstance(places, Lookup):
             return known(places)
@@ -320,8 +322,9 @@ class Lookups:
     ) -> tuple[list[MessageRecord], int]:
         """Returns the hits, and the number of hits that was asked for.
 
-        Many copies of a large message do not fit into one frame, and such an answer ends the connection. The newest
-        copies are then enough. Other requests on the connection fail, too, so each of them is sent again by itself.
+        Many copies of a large message do not fit into one frame, and such an answer ends the connection. In this case,
+        the newest copies are enough. Other requests on the connection fail, too, so each request is sent again by
+        itself.
         """
         name, topic = place.broker_name, query.fields["topic"]
         try:
@@ -399,7 +402,7 @@ def _record(answer: Command, broker_name: str) -> list[MessageRecord]:
 
 
 def _is_silence(error: ConnectionLost) -> bool:
-    """Returns True if the broker did not answer in time. It would not answer the next request in time, either."""
+    """Returns True if the broker did not answer in time. Such a broker is not asked again."""
     return isinstance(error, PeerSilent) or isinstance(error.__cause__, PeerSilent)
 
 

@@ -86,12 +86,13 @@ class SqlOutboxReader:
         self, topic: str, not_before_ms: Mapping[str, int], *, now_ms: int | None = None
     ) -> Mapping[str, Lookup[OutboxRow]]:
         """Returns FOUND with the committed rows of any outbox. Returns FOUND with tombstones if every other outbox of
-        the topic proved that it has no row. Returns ABSENT if every outbox proved this. Otherwise UNKNOWN.
+        the topic proved that it has no row. Returns ABSENT if every outbox proved its absence. Otherwise returns
+        UNKNOWN.
 
         An absence needs a login that sees every row. A sign of life later than the key's time proves the absence. A
-        primary without a sign of life proves it by its role. A tombstone needs no such proof: even on an old replica,
-        it excludes a commit in its database. A group without an outbox never answers, so missing keys of its topic stay
-        UNKNOWN.
+        primary without a sign of life proves the absence by its role. A tombstone needs no proof: even on an old
+        replica, it excludes a commit in its database. A group without an outbox never answers, so missing keys of its
+        topic stay UNKNOWN.
         """
         keys = list(not_before_ms)
         rows: dict[str, list[OutboxRow]] = {key: [] for key in keys}
@@ -152,8 +153,7 @@ def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer,
 
 
 def _combine(rows: Sequence[OutboxRow], answers: Sequence[WitnessAnswer]) -> Lookup[OutboxRow]:
-    """Returns committed rows of any database. Without them, a tombstone or an absence needs answers of all
-    databases."""
+    """Returns committed rows of any database. A tombstone or an absence needs answers of all databases."""
     committed = tuple(row for row in rows if row.commit is not None)
     if committed:
         return Lookup(presence=Presence.FOUND, records=committed, answers=tuple(answers))

@@ -78,8 +78,8 @@ class OutboxInspector:
         self._engine = engine
 
     def oldest_unannounced(self, *, producer_group: str, topic: str) -> OutboxReading:
-        """Returns the oldest NEW row of a group's topic, and the time of the last sweep. One statement at one server
-        reads both.
+        """Returns the oldest NEW row of a group's topic, and the time of the last sweep, by one statement at one
+        server.
 
         If the sign of life cannot be read (outbox not upgraded, or no right), returns only the row.
         """

@@ -42,8 +42,8 @@ class QueueEnds:
 
         Includes queues that may only be written: no consumer reads their announcements.
 
-        `known`: broker -> queues that were read before. They are asked for even if they, or their broker, have left the
-        route. Raises TopicNotFound or BrokerUnavailable.
+        `known`: broker -> queues that were read before. Known queues are asked for even if the queue or its broker has
+        left the route. Raises TopicNotFound or BrokerUnavailable.
         """
         self._routes.expect(topic, known)
         offered: dict[str, list[MessageQueue]] = {}

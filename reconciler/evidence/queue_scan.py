@@ -13,7 +13,7 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, PullStatus, pull
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType
 
-#: The consumer group of scans. No offset is stored for it.
+#: The consumer group of scans. Scans store no offset.
 SCAN_GROUP = "RECONCILER_SCAN"
 #: A committed copy is younger than its half. This margin allows for wrong clocks, and for the search by time.
 _BEFORE_MS = 600_000
@@ -72,8 +72,8 @@ def first_stored_ms(
 ) -> int | None:
     """Returns the store time of the first record at or after an offset. None if no record lies below `end_offset`.
 
-    `tag`: only records with this tag count. If the first one is far away, the time may be an earlier record's. Raises
-    BrokerUnavailable if no record can be read at the offset, and the errors of pull().
+    `tag`: only records with this tag count. If the first record with the tag is far away, may return the time of an
+    earlier record. Raises BrokerUnavailable if no record can be read at the offset, and the errors of pull().
     """
     for step in range(2 * _MAXIMUM_STEPS):
         result = _pull_one(client, address, queue, offset, tag if step < _MAXIMUM_STEPS else "*")

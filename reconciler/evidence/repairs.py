@@ -39,7 +39,7 @@ class RemotingBrokerRepairs:
     def __init__(
         self, instance: ClientInstance, *, english: Callable[[Fact], str], client: RemotingClient | None = None
     ) -> None:
-        """`english` writes the text of a broker's answer that is not the half. `client` sends over connections of its
+        """`english` writes the text of a broker's answer that shows no half. `client` sends over connections of its
         own, so that no other answer can end a connection with an END on it. None: the instance's client."""
         self._instance = instance
         self._client = client or instance.client

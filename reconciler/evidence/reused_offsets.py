@@ -13,8 +13,8 @@ soon as one of these conditions is certain for each client of the group:
 - The group's offset was beyond the end, and has come down.
 - No client can still hold old messages, and the offset is not beyond the end.
 
-Places in the commit log show which records are older. They need no clock: a broker stores each record after the records
-that it has.
+Places in the commit log show without a clock which records are older: a broker stores each record after its earlier
+ones.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class _Known:
     """The state of one queue."""
 
     seen: SeenQueue
-    #: The last record that another process saw, if it lies further than this process's record. Both are kept, because
-    #: only one of the two may show an accident.
+    #: The last record that another process saw, if it lies further than this process's record. Both records are kept,
+    #: because only one of them may show an accident.
     of_others: QueueRecord | None = None
     looked_at: float = _NOT_YET
     #: When this process noticed, or read, that offsets were assigned a second time.
@@ -143,7 +143,7 @@ class ReusedOffsets:
         for topic in sorted(set(topics)):
             with self._lock:
                 if topic not in self._written_at:
-                    continue  # the stored states could not be read yet, so they are not replaced
+                    continue  # stored states that could not be read yet must not be replaced
                 changed = {
                     place: known.seen
                     for place, known in self._known.items()
@@ -214,10 +214,10 @@ def _looked(
     if old is None:
         old = _Known(seen=SeenQueue(end=end))
     before, is_due = old.seen, end > 0 and now - old.looked_at >= LOOK_SECONDS
-    # The new record is read before the known one. If the known one is unchanged then, the queue was unchanged before,
-    # too.
+    # The new record is read before the known record. If the known record is still unchanged, the queue was unchanged at
+    # the first reading, too.
     record = look(end - 1) if is_due else None
-    # Another thread may have read a later end meanwhile. In this case, the last record before that end exists.
+    # Another thread may have read a later end meanwhile. In this case, the last record before the later end exists.
     has_lost = end < before.end and look(before.end - 1) is None
     compared = [one for one in (before.record, old.of_others) if is_due and one != record]
     has_broken = has_lost or any(_is_another(one, look) for one in compared)

@@ -1,4 +1,4 @@
-"""Failed messages that wait for their next try. They lie in a broker's delay queues, and in no queue of their group.
+"""Failed messages that wait for their next try: in a broker's delay queues, and in no queue of their group.
 
 Every retry has a delay level. Each level has its own queue, the oldest message first. The broker shows the offset up to
 which it has delivered each queue (ScheduleMessageService.buildRunningStats). From 5.0 on, too, messages with a delay

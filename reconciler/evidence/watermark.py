@@ -38,8 +38,8 @@ class _QueueOnMaster:
 
 
 class _NotKnown(ReconcilerError):
-    """A queue's offset proves nothing. `lacks_offset`: messages wait, but no offset is stored. So it is unknown which
-    messages the group has had."""
+    """A queue's offset proves nothing. `lacks_offset`: messages wait, but no offset shows which of them the group has
+    had."""
 
     def __init__(self, why: Fact, *, lacks_offset: bool = False) -> None:
         super().__init__(why)

@@ -61,13 +61,13 @@ class WitnessRole:
         return not is_primary or self.role.hides_rows or self.is_view or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
-        """Returns True if a sweep wrote a sign of life within this time. A sign in the future counts as old as it lies
-        ahead, because a clock may have been set back."""
+        """Returns True if a sweep wrote a sign of life within this time. A sign of life in the future counts as old as
+        it lies ahead, because a clock may have been set back."""
         return self.swept_seconds is not None and abs(self.swept_seconds) <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:
-        """Returns True if the database proves no absence. A row that it lacks may then be committed, but gets no
-        verdict and no repair. An inbox that may hide rows is not blind, because without it nothing would be
+        """Returns True if the database proves no absence. A row that a blind database lacks may be committed, but gets
+        no verdict and no repair. An inbox that may hide rows is not blind, because without this inbox nothing would be
         repaired."""
         if self.role.hides_rows and self.tree == "outbox":
             return True

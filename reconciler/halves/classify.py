@@ -160,8 +160,8 @@ def asked_on(copy: HalfCopy, rules: CheckRules, state: HalfFate) -> Half:
 
 def stands_seconds(copy: HalfCopy, rules: CheckRules, *, now_ms: int, started_ms: int) -> float | None:
     """Returns the seconds for which the check service has not moved from the half at its saved offset. `copy` is this
-    half, which was not ended. Returns None if a round may still reach it. `started_ms` is the time at which the broker
-    started."""
+    half, which was not ended. Returns None if a round may still reach the half. `started_ms` is the time at which the
+    broker started."""
     return overdue_seconds(
         (now_ms - max(copy.store_ms, started_ms)) / 1000,
         left_alone_seconds=copy.left_alone_seconds,

@@ -29,7 +29,7 @@ class HalfOutcomes:
     #: Number of halves that were ended without a message in the topic. Only the business's database shows whether that
     #: is right.
     rolled_back: int = 0
-    #: Number of messages beyond the first message of each half. Each of them was delivered again.
+    #: Number of messages beyond the first message of each half. Each further message was delivered again.
     committed_again: int = 0
 
     def add(self, other: HalfOutcomes) -> None:

@@ -200,7 +200,7 @@ class RemotingHalfReading:
 
     def _still(self, queues: MasterQueues, of: tuple[str, str, str], begin: int, end: int) -> _Place | None:
         """Returns the position up to which the queue was read. Returns None if the queue or the ledger was replaced
-        since. Then everything is read again."""
+        since, so that everything is read again."""
         known = self._places.get(of)
         if known is None:
             return None

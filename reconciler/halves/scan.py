@@ -166,8 +166,8 @@ class BrokerScan:
         started_ms = None if saved is None else int(info.get("bootTimestamp", "0"))
         look = HalfLook(rules, OffsetBits(*bounds), EndsSource(self._queues))
         copies = self._not_ended(look, begin, bounds[1], started_ms=started_ms)
-        # Given-up halves are read after the other halves. A half that is given up in between is then found in one of
-        # both places.
+        # Given-up halves are read after the other halves. So a half that is given up in between is found in one of both
+        # places.
         parked = self._given_up(rules) if facts.keeps_discarded else self._given_up_in_silence(rules, bounds[0], begin)
         still = {copy.identity: copy for copy in copies if not _is_behind(copy, parked)}
         parked = {identity: copy for identity, copy in parked.items() if identity not in still}
@@ -180,8 +180,8 @@ class BrokerScan:
             self._count_outcomes(look, bounds)
 
     def _saved_offset(self) -> int | None:
-        """Returns the saved offset. Returns None if no round has saved one yet, or if the account may not ask. Then all
-        halves are read."""
+        """Returns the saved offset. Returns None if no round has saved an offset yet, or if the account may not ask.
+        Without the offset, all halves are read."""
         try:
             return self._queues.saved_offset(HALF_TOPIC, CHECK_GROUP)
         except AccessRefused as error:
@@ -402,7 +402,7 @@ class HalfLook:
 
 class EndsSource:
     """Reads the OP records of one master. Brokers from 5.0 on let clients pull OP records. On brokers from 4.7 to 4.9,
-    the entries of the OP queue lead to them. Older brokers do not show OP records."""
+    the entries of the OP queue lead to OP records. Older brokers do not show OP records."""
 
     def __init__(self, queues: MasterQueues) -> None:
         self._queues = queues

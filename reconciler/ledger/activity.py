@@ -69,7 +69,7 @@ class SqlActivities:
         losses = _by_bucket(connection, of.losses(self._rows_max))
         repairs = _by_bucket(connection, of.repairs(self._rows_max))
         proofs = _by_bucket(connection, of.proofs(self._rows_max))
-        # If the statement read as many rounds as it may, the oldest bucket is incomplete.
+        # If the statement read its maximum of rounds, the oldest bucket is incomplete.
         is_full = sum(row.n for row in rounds.values()) >= self._rows_max
         first_known = min(rounds) + 1 if is_full else 0
         for number, from_ms in enumerate(range(of.from_ms, of.until_ms, of.width_ms)):
@@ -170,7 +170,7 @@ class _Range:
         return sa.select(bucket, sa.func.count().label("n"), *sums).group_by(bucket)
 
     def _bucket(self, at_ms: sa.ColumnElement[int]) -> sa.Label[int]:
-        # These numbers must not be parameters: a database compares the text of a selected expression with the text in
+        # The two numbers must not be parameters: a database compares the text of a selected expression with the text in
         # GROUP BY.
         since_ms = at_ms - sa.literal_column(str(self.from_ms), sa.BigInteger())
         return (since_ms // sa.literal_column(str(self.width_ms), sa.BigInteger())).label("bucket")
@@ -179,8 +179,8 @@ class _Range:
         return (at_ms >= self.from_ms) & (at_ms < self.until_ms)
 
     def _is_time(self, at_ms: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Excludes texts and bytes. Only SQLite stores these in a column of numbers, and sorts them after every
-        number."""
+        """Excludes texts and bytes. SQLite alone stores texts and bytes in a column of numbers, after all numbers in
+        the order."""
         return at_ms < self.until_ms
 
 

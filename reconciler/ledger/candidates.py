@@ -34,8 +34,8 @@ _WAITING_STATES = (_OPEN, CandidateState.QUARANTINED.value)
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row before the UPDATE that writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
-#: ask_again_at_ms alone does not show this, because an older release leaves ask_again_at_ms unchanged when it settles
-#: or opens the row.
+#: Not recognised by ask_again_at_ms, because an older release leaves ask_again_at_ms unchanged when it settles or opens
+#: the row.
 _IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
@@ -85,7 +85,7 @@ class SqlCandidates:
         were moved, or got a dismissal.
 
         Other waiting rows under the old name are closed as BEFORE_SINCE, because no more rounds are expected under this
-        name. If one comes nevertheless, it opens these rows again (EarlierSince).
+        name. A round under the old name would open these rows again (EarlierSince).
 
         Each page of rows is one transaction. After a crash, no page is half done.
         """
@@ -263,8 +263,7 @@ class SqlCandidates:
     ) -> Sequence[Candidate]:
         """Returns rows that are due, then rows whose time was written before the clock was set back.
 
-        Of the latter, reads one page, the rows that lie furthest ahead, because many rows may rightly wait for a long
-        time.
+        Reads one page of the second kind: the rows that lie furthest ahead. Many rows may rightly wait for a long time.
         """
         now, c = self._database.before(0), candidate.c
         due = wanted(candidate).where(_of(subscription), c.state == _OPEN, c.next_at_ms <= now)

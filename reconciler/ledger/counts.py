@@ -22,7 +22,7 @@ from reconciler.telling.ports.reports import RepairCount, VerdictCount
 
 _UNDECIDED = {"state": CandidateState.OPEN, "verdict": Verdict.UNKNOWN}
 _VERDICTS = RowReader(CANDIDATE, ("topic", "consumer_group", "state", "verdict", "loss_verdict"), otherwise=_UNDECIDED)
-#: No process works on a repair with a damaged state. It is shown as FAILED.
+#: No process works on a repair with a damaged state. The repair is shown as FAILED.
 _REPAIRS = RowReader(
     REPAIR, ("topic", "scope", "state", "rung"), otherwise={"state": RepairState.FAILED, "rung": Rung.END}
 )

@@ -110,9 +110,9 @@ class LedgerDatabase:
     def insert_missing(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
         """Inserts the rows whose primary key is missing.
 
-        All rows have the same columns. An SQL expression (database time) must be the same in every row. It is evaluated
-        once, so that the statement's text does not depend on the number of rows, and drivers can send many rows at
-        once. On MySQL, the statement is an UPDATE without effect, because INSERT IGNORE would also hide truncated
+        All rows have the same columns. An SQL expression (database time) must be the same in every row. The expression
+        is evaluated once. So the statement's text does not depend on the number of rows, and drivers can send many rows
+        at once. On MySQL, the statement is an UPDATE without effect, because INSERT IGNORE would also hide truncated
         values.
         """
         if not rows:
@@ -138,8 +138,8 @@ class LedgerDatabase:
 
 
 def _from_document(statement: Any, table: sa.Table, names: list[str]) -> Any:
-    """Returns a statement that inserts all rows from one JSON parameter. Its text is the same for any number of rows,
-    so the database parses and plans it once."""
+    """Returns a statement that inserts all rows from one JSON parameter. The statement's text is the same for any
+    number of rows, so the database parses and plans the statement once."""
     document = sa.bindparam("given_rows", type_=postgresql.JSON())
     columns = [sa.column(name, table.c[name].type) for name in names]
     given = sa.func.json_to_recordset(document).table_valued(*columns, name="given")

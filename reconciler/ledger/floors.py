@@ -1,6 +1,6 @@
 """reconciler_floor: the offset from which announcements are read again after Redis lost everything, and its proof.
 
-A ledger that was not upgraded has no column for proofs. Floors are then read and written without proofs.
+If a ledger was not upgraded, it has no column for proofs, and floors are read and written without proofs.
 """
 
 from __future__ import annotations

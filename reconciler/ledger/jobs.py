@@ -95,7 +95,7 @@ class SqlJobs:
         return None if row is None else job_of(row)
 
     def claim(self, environment: str, *, token: str, lease_seconds: float) -> ClaimedJob | None:
-        """Claims the oldest job without a living claim and makes it RUNNING. None if there is no such job.
+        """Claims the oldest job without a living claim and makes it RUNNING. None if no job can be claimed.
 
         Ends a job as CANCELLED if its owner died before it saw the wish to cancel. Ends a job as FAILED after
         ATTEMPTS_MAX claims in a row whose owners died. Each claim is one conditional UPDATE: if several processes try,

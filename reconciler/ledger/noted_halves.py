@@ -1,7 +1,7 @@
 """reconciler_half: the halves of topics whose commits a query proves. Siblings are found in this table: halves with the
 same business key.
 
-If the ledger was not upgraded, or the login has no right to the table, halves cannot be stored. Then no row of the
+If the ledger was not upgraded, or the login has no right to the table, halves cannot be stored, and no row of the
 business proves a loss.
 """
 

@@ -1,8 +1,8 @@
 """reconciler_notice: the conversations of notifiers, and the events to report.
 
 A claim is one conditional UPDATE in database time, like a claim on a job. Every write needs the version that was read.
-A claim that ends later than any present claim could was dated before the clock was set back. It is free once this
-process has seen it unchanged for the length of the longest claim.
+A claim that ends later than any present claim could was dated before the clock was set back. Such a claim is free once
+this process has seen it unchanged for the length of the longest claim.
 """
 
 from __future__ import annotations
@@ -106,8 +106,7 @@ class SqlNotices:
         return [one for one in found if one is not None]
 
     def _over(self, connection: sa.Connection, which: sa.ColumnElement[bool]) -> Collection[str]:
-        """Returns the tokens of claims that count as ended although their end lies far ahead. These claims have not
-        changed for the length of the longest claim.
+        """Returns the tokens of claims that end far ahead, but have not changed for the length of the longest claim.
 
         Each claim has its own token, and no claim is renewed.
         """
@@ -156,7 +155,8 @@ class SqlNotices:
         """Returns the losses or outages after each mark. Leaves out places of another kind."""
         found: dict[tuple[Place, int], PastTroubles] = {}
         with self._database.reading() as connection:
-            # The time is read first. Rows that become visible later are in no count, and are reported at the next look.
+            # Database time is read first. Rows that become visible later are in no count, and are reported at the next
+            # look.
             recent_ms = self._database.read_now_ms(connection) - LATE_COMMIT_MS
             for place, mark_ms in dict.fromkeys(marks):
                 kind, topic, group = place
@@ -220,7 +220,7 @@ class SqlNotices:
     def failed(
         self, conversation: Conversation, *, token: str, wait_seconds: float, error: str, is_refused: bool
     ) -> bool:
-        """Notes that sending failed. The conversation is free then, and due after the wait."""
+        """Notes that sending failed. Frees the conversation, which is due again after the wait."""
         values = {
             "next_at_ms": self._database.now() + wait_ms(wait_seconds),
             "error": bounded_text(error),
@@ -240,8 +240,8 @@ class SqlNotices:
         return ~self._is_held(notice_table, over)
 
     def _is_held(self, rows: sa.FromClause, over: Collection[str]) -> sa.ColumnElement[bool]:
-        # A token without an end of its lease is damage. Such a row counts as free, or no process could ever send its
-        # message.
+        # A row with a token but without the end of a lease is damaged. It counts as free, or no process could ever send
+        # its message.
         is_living = sa.func.coalesce(rows.c.lease_until_ms, 0) >= self._database.now()
         return rows.c.token.is_not(None) & is_living & rows.c.token.not_in(sorted(over))
 
@@ -285,8 +285,8 @@ def _counted(connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any]
 
 @dataclass(frozen=True, slots=True)
 class _LossQueries:
-    """Statements that are built once. A look runs them for each group, and building a statement takes longer than
-    running it."""
+    """Statements that are built once. A look runs the statements for each group, and building takes longer than
+    running."""
 
     #: Selects the number of losses after `mark_ms`, the number after `recent_ms`, and whether a loss is open.
     counts: sa.Select[int, int, bool]

@@ -25,7 +25,7 @@ class SqlOutages:
     """The outages in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway.
 
     Two processes that notice an outage at the same moment may each insert a row, milliseconds apart. The earlier row is
-    then the current one, and `finish` closes both.
+    the current one, and `finish` closes both rows.
     """
 
     def __init__(self, database: LedgerDatabase) -> None:
@@ -68,8 +68,8 @@ class SqlOutages:
         )
         now_ms = self._database.read_now_ms(connection)
         started_at_ms = min(now_ms, connection.execute(last_stored).scalar() or now_ms)
-        # An earlier outage may have begun at the same round, if no round was stored since. The new one then starts a
-        # millisecond before it.
+        # An earlier outage may have begun at the same round, if no round was stored since. In this case, the new outage
+        # starts a millisecond earlier.
         taken = sa.select(outage_table.c.started_at_ms).where(
             outage_table.c.environment == environment,
             outage_table.c.started_at_ms == sa.bindparam("p_started_at_ms"),
@@ -112,7 +112,7 @@ def _is_open(environment: str) -> sa.ColumnElement[bool]:
 
 def _current(connection: sa.Connection, environment: str) -> Outage | None:
     # An outage with a damaged start is left out: no process could scan or close it, and it would stop all rounds for
-    # ever. Without it, messages are verified by their inbox, and a lost memory is noticed again.
+    # ever. Without the outage, messages are verified by their inbox, and a lost memory is noticed again.
     can_be_worked_on = is_whole_number(outage_table.c.started_at_ms, connection.dialect.name)
     query = sa.select(outage_table).where(_is_open(environment), can_be_worked_on)
     row = connection.execute(query.order_by(outage_table.c.started_at_ms).limit(1)).first()

@@ -1,8 +1,8 @@
 """Reads pages of a listing by an index, the newest row first, so that the size of the table does not matter.
 
 A listing is ordered by a time and then by the rest of the primary key, all descending, so no two rows are equal. An
-index has this order after the environment (`page_indexes` in contract/tables.py). A page continues after the last row
-of the page before, even if that row is deleted by then.
+index has the order of the listing after the environment (`page_indexes` in contract/tables.py). A page continues after
+the last row of the page before, even if that row is deleted by then.
 
 For a filter that no index covers, a database might read the whole table to find the few rows of a page. So one call
 reads at most LOOKED_AT_MAX rows of the listing, and returns the position at which it stopped.
@@ -61,8 +61,8 @@ class Walk:
     def _of_keys(
         self, connection: sa.Connection, keys: tuple[sa.Column[str], Sequence[str]], after: Position | None
     ) -> Sequence[sa.Row[Any]]:
-        """Returns the rows after the position. Python sorts them, because an ORDER BY might make the planner read the
-        whole index."""
+        """Returns the rows after the position. Python sorts these rows, because an ORDER BY might make the planner read
+        the whole index."""
         column, values = keys
         every = probe(connection, self.query.where(*self.indexed, *self.sifted), column, values).all()
         behind = [row for row in every if after is None or _rank(self._position(row)) < _rank(after)]
@@ -102,8 +102,7 @@ class Walk:
 def compared(
     order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
 ) -> sa.ColumnElement[bool]:
-    """Returns one comparison of rows. For MySQL and MariaDB, it is written out column by column, because they use an
-    index only then.
+    """Returns one comparison of rows. MySQL and MariaDB use no index for it, so they get one comparison per column.
 
     `position`: one value per column of the order.
     """

@@ -1,6 +1,6 @@
-"""Answers of repairs in the ledger. Every release reads the English text. Newer releases read the fact beside it.
+"""Answers of repairs in the ledger. Every release reads the English text. Newer releases read the fact beside the text.
 
-A ledger that was not upgraded has no column for facts. Then a dismissal is recognised by the words that 0.2.0 writes.
+If a ledger was not upgraded, it has no column for facts, and a dismissal is recognised by the words that 0.2.0 writes.
 """
 
 from __future__ import annotations

@@ -45,8 +45,8 @@ class SqlRepairs(RepairClaims):
 
     def _with_a_claim(self) -> Mapping[str, Any]:
         """Returns column -> value for times that lie ahead of both database time and the host's clock: the later of
-        both. Such a time was written while the database's clock was ahead. Uncorrected, the repair would wait until a
-        broker's index reaches that time."""
+        both. A time that lies ahead was written while the database's clock was ahead. Uncorrected, the repair would
+        wait until a broker's index reaches this time."""
         now, host_ms = self._database.now(), self._database.clock.now_ms()
         present = sa.case((now > host_ms, now), else_=host_ms)
         times = (repair_table.c.created_at_ms, repair_table.c.sent_at_ms)

@@ -154,8 +154,8 @@ class SqlRetention:
         )
 
     def _delete_if_kept(self, table: sa.Table, is_old: sa.ColumnElement[bool]) -> tuple[int, bool]:
-        """Does the same as `_delete`. A later table counts as empty if the ledger lacks it, or the login may not use
-        it."""
+        """Does the same as `_delete`. A table of LATER_TABLES counts as empty if the ledger lacks it, or the login may
+        not use it."""
         try:
             return self._delete(table, is_old)
         except (DatabaseAway, ConfigurationError) as error:

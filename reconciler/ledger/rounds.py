@@ -31,7 +31,7 @@ from reconciler.telling.ports.reports import StoredRound
 
 #: Most rows of one epoch that are skipped because a column of the round's identity is damaged.
 DAMAGED_ROUNDS_MAX = 64
-#: The columns that identify a round. A row is left out if one of them is damaged.
+#: The columns that identify a round. A row is left out if one of these columns is damaged.
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})
 
 _ROWS = RowReader(ROUND)
@@ -73,8 +73,8 @@ class SqlRounds:
     def store(self, *done: RoundDone) -> None:
         """Writes one row for each round.
 
-        After Redis fell back, a generation runs again. Its new round replaces the undone round, whose time is earlier.
-        An undone round that is stored late changes nothing.
+        After Redis fell back, a generation runs again. The new round of the generation replaces the undone round, whose
+        time is earlier. An undone round that is stored late changes nothing.
         """
         with self._database.writing() as connection:
             stored_at_ms = self._database.read_now_ms(connection)
@@ -106,7 +106,7 @@ class SqlRounds:
         }
 
     def void_after(self, shard: Shard, *, epoch: str, generation: int, at_ms: int | None = None) -> int:
-        """Marks the undone rounds as void, and returns their number. Without such rounds, it only reads."""
+        """Marks the undone rounds as void, and returns their number. Only reads if no round was undone."""
         no_ancestor = round_row.c.generation > generation
         if at_ms is not None:
             no_ancestor |= round_row.c.at_ms > at_ms
@@ -124,7 +124,7 @@ class SqlRounds:
             return max((row.done for row in newest), key=lambda done: (done.at_ms, done.generation), default=None)
 
     def keep_rest(self, seen: Mapping[Subscription, Sequence[RestingShard]], *, seconds_ago: float) -> bool:
-        """Writes all rests in one statement. False if the ledger cannot store them."""
+        """Writes all rests in one statement. False if the ledger cannot store rests."""
         return self._rests.keep(seen, seconds_ago=seconds_ago)
 
     def raise_floor(

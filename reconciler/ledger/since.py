@@ -1,5 +1,5 @@
-"""reconciler_subscription: the time since which a subscription answers for messages. It is written once. Only the
-rename of a group makes it earlier.
+"""reconciler_subscription: the time since which a subscription answers for messages. This time is written once, and
+only the rename of a group makes it earlier.
 
 A new group has no effects of earlier messages. Without this time, each earlier message would look lost. If the ledger
 cannot store the time (not upgraded, or no right to write it), the subscription answers for every message.
@@ -33,7 +33,7 @@ class SqlSince:
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database
         self._clock = clock or SystemClock()
-        #: The times that this process has read. They do not change while rounds run.
+        #: The times that this process has read. No time changes while rounds run.
         self._noted: dict[Subscription, int] = {}
         self._has_told = False
         #: Until this time (monotonic seconds) the ledger counts as unable to store the time.
@@ -61,8 +61,8 @@ class SqlSince:
         return self._noted.get(subscription)
 
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
-        """Stores the time unless one is stored, and returns the stored one. `at_ms`: None lets it answer for every
-        message."""
+        """Stores the time unless one is stored, and returns the stored one. `at_ms`: None lets the subscription answer
+        for every message."""
         identity = {
             "environment": subscription.environment,
             "topic": subscription.topic,

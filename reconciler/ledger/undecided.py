@@ -11,8 +11,8 @@ from reconciler.sql.tables import candidate
 
 
 def is_undecided() -> sa.ColumnElement[bool]:
-    """Returns a condition for undecided rows. The columns of the cause do not decide this: an older release may have
-    left values there."""
+    """Returns a condition for undecided rows. Does not read the columns of the cause, where an older release may have
+    left values."""
     c = candidate.c
     is_unknown = (c.state == CandidateState.OPEN.value) & (c.verdict == Verdict.UNKNOWN.value)
     return is_unknown & c.loss_verdict.is_(None)
@@ -33,8 +33,8 @@ def undecided_rows(
         of, is_undecided(), has_key(c.unique_key, connection.dialect.name)
     )
     if by is not None:
-        # In PostgreSQL and SQLite, the index has only rows that meet these conditions. The planner uses it only for a
-        # statement that names them.
+        # In PostgreSQL and SQLite, the index has only rows with undecided_since_ms. The planner uses the index only for
+        # a statement with this condition.
         rows = rows.where(c.undecided_by == by.value, c.undecided_since_ms.is_not(None))
     if since_before_ms is not None:
         rows = rows.where(c.undecided_since_ms < since_before_ms)
