@@ -5,10 +5,10 @@ limits"; api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webho
 - Request: POST of JSON to https://hooks.slack.com/services/...
 - Success: status 200 with the body `ok`.
 - Refusal: status 400, 403, 404 or 410 with one word in the body.
-- Limit: about one message per second. Above it, Slack answers with status 429 and Retry-After. `&`, `<` and `>` are the
-  control characters of each text, and are written as entities. A text object of the type `plain_text` has no other
-  markup, and with `emoji: false` no emoji. A text has at most 3000 characters, and a header 150. `verbatim` keeps a
-  mrkdwn text from making links by itself.
+- Limit: about one message per second. Above the limit, Slack answers with status 429 and Retry-After. `&`, `<` and `>`
+  are the control characters of each text, and are written as entities. A text object of the type `plain_text` has no
+  other markup, and with `emoji: false` no emoji. A text has at most 3000 characters, and a header 150. `verbatim` keeps
+  a mrkdwn text from making links by itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A notice as JSON to any receiver, signed as https://www.standardwebhooks.com says (specification 1.0).
 
-    webhook-id         the notice's id, the same for each try: what came twice has it twice
+    webhook-id         the notice's id: all tries of one notice have the same id
     webhook-timestamp  seconds since 1970 of this try
     webhook-signature  v1,<base64 of HMAC-SHA256 of "id.timestamp.body">, one for each secret, with spaces between them
 
@@ -14,16 +14,16 @@ A secret is the base64 text of 24 to 64 random bytes, with or without whsec_ bef
 | `data.notice_id` | as `webhook-id` |
 | `data.environment` | `environment` of the settings |
 | `data.kind` | LOSS_PROVED, QUARANTINED, REPAIR_FAILED, BREAKER_OPEN, OUTAGE, AUDIT_VIOLATION, ROUNDS_STALE, ACCOUNTED_UNTIL_STALE, LEDGER_AWAY, BROKER_AWAY or DATABASE_AWAY |
-| `data.topic`, `data.consumer_group` | text, or null where it concerns no single one |
+| `data.topic`, `data.consumer_group` | text; null: the notice concerns no single topic or group |
 | `data.is_over` | true: the trouble has ended |
 | `data.is_test` | true: `reconciler notify` sent it, nothing has happened |
 | `data.count` | losses since the last message, quarantined keys, failed repairs, audited days, outages, brokers or databases that are away; 0: nothing is counted |
 | `data.since_ms` | beginning of the trouble, milliseconds since 1970 UTC |
-| `data.until_ms` | its end; for ACCOUNTED_UNTIL_STALE the accounted-until time; null: it has none |
-| `data.detail` | one line, with texts from outside in it: do not trust it; empty: there is nothing to say |
+| `data.until_ms` | end of the trouble; for ACCOUNTED_UNTIL_STALE the accounted-until time; null: none |
+| `data.detail` | one line with texts from outside: do not trust it; may be empty |
 | `data.business_id` | business id of the unique key in `detail`, from its outbox; null: there is none, or no outbox answered |
-| `data.written_at_ms` | when it was decided to tell it |
-| `data.console_url` | page of the console that shows it, or null |
+| `data.written_at_ms` | when the notice was written |
+| `data.console_url` | page of the console about the trouble, or null |
 """  # noqa: E501 - one row of a table is one line
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 
 
 class WebhookChannel:
-    """Sends notices by POST (ports.NoticeChannel). One thread at a time uses this object."""
+    """Sends notices by POST (ports.NoticeChannel). Used by one thread at a time."""
 
     refusals: Sequence[str] = ()
 

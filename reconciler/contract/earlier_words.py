@@ -30,5 +30,5 @@ def answer_in(text: str) -> Fact | None:
 
 
 def tells_double_effect(text: str) -> bool:
-    """Returns True if the reason of a verdict says that there are several effects."""
+    """Returns True if the reason of a verdict is a double effect."""
     return text.startswith(BEGINS_DOUBLE_EFFECT)

@@ -2,9 +2,10 @@
 
 ::
 
-    DIR/evidence.json                         what was asked, the sources, the SHA-256 of every file below; `not_asked`,
-                                              where sources were counted: rows outside of it, by topic and group;
-                                              `lacking_columns`, by subscription: which of LATER_COLUMNS a source lacked
+    DIR/evidence.json                         the request, the sources, and the SHA-256 of every file below;
+                                              `not_asked`, if the sources were counted: the number of rows outside of
+                                              the request, by topic and group; `lacking_columns`: by subscription, the
+                                              columns of LATER_COLUMNS that a source lacked
     DIR/outbox/*.parquet                      reconciler_outbox, without bodies
     DIR/inbox/*.parquet                       reconciler_inbox
     DIR/effects/*.parquet                     business effects, counted by the user's own query

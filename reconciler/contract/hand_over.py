@@ -1,4 +1,4 @@
-"""The column `message` of a hand-over row: what a group's own handler needs to run a message once more.
+"""The column `message` of a hand-over row: the parts of a message that a group's own handler needs to run it once more.
 
 The daemon writes this column with the row, the group's replay worker reads the column, and DONE empties the column.
 JSON text:

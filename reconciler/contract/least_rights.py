@@ -1,7 +1,7 @@
 """The rights of each *role* in Redis, in the databases and on the brokers. A role is one kind of process.
 
-`doctor` and docs/reference/rights.md use these rights. Tests remove one right after the other. Two kinds of rights are
-left out: those on a service's business tables, and those of the owner's login for `reconciler db upgrade`.
+`doctor` and docs/reference/rights.md use these rights. Tests take each right away in turn. Two kinds of rights are left
+out: those on a service's business tables, and those of the owner's login for `reconciler db upgrade`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-#: Properties that may hold the span. The first one with a valid value counts.
+#: Properties that may hold the span. The first property with a valid value counts.
 _CARRIERS = ("traceparent", "TRACE_CONTEXT")
 #: Version, trace, span and flags. Version ff is invalid, and so are ids of zeros only. A later version may add fields
 #: after a dash.

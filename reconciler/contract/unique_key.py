@@ -67,8 +67,8 @@ def is_digits(unique_key: str) -> bool:
 
 
 def in_other_case(unique_key: str) -> tuple[str, ...]:
-    """Returns the keys that differ from this key only in case and that a client may write: the first part in one case,
-    and the rest in the other. At most two keys per character."""
+    """Returns the forms of this key that a client may write in another case: a first part in one case, and the rest in
+    the other case. At most two forms per character."""
     upper, lower = unique_key.upper(), unique_key.lower()
     places = range(len(unique_key) + 1)
     found = dict.fromkeys(one[:n] + rest[n:] for one, rest in ((upper, lower), (lower, upper)) for n in places)

@@ -64,7 +64,7 @@ class Url:
         return f"<{self}>"
 
     def blot(self, text: str) -> str:
-        """Returns a driver's words without the secrets of this URL. A secret that equals a shown part stays."""
+        """Returns a driver's words without the secrets of this URL. A secret stays if it equals a shown part."""
         shown = f"{self} {self.username or ''}"
         hidden = [self.password or "", unquote(self.password or "")]
         hidden += [value for name, value in self.parameters if not _tells_where(name, value)]

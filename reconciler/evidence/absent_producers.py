@@ -2,7 +2,7 @@
 
 Whether a broker put a half back after a look is decided by queue offsets, because a broker's clock may be ahead of this
 host's by hours. A broker that has not rebuilt its queue yet, or has cut it, reports too low an end. An end below the
-highest known one proves nothing. If a broker reports lower ends for _LESS_SECONDS_MAX, it was built again, and all its
+highest known end proves nothing. If a broker reports lower ends for _LESS_SECONDS_MAX, it was built again, and all its
 ends and absences are forgotten. If the end later leaps to the former one, a replica that was behind had taken the
 broker's place, and all is forgotten once more.
 """
@@ -102,7 +102,7 @@ class AbsentProducers:
             return Absence(now - since, tuple((now - at, offset) for at, offset in ends))
 
     def _has_begun_anew(self, broker: str, half_topic: str, now: float, unlooked_seconds_max: float) -> bool:
-        """Notes a lower end than the known one. Returns True if the broker has reported lower ends for too long."""
+        """Notes an end below the known end. Returns True if the broker has reported lower ends for too long."""
         since, last = self._less.get((broker, half_topic), (now, now))
         if now - last > unlooked_seconds_max:
             since = now

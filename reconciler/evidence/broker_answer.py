@@ -47,8 +47,8 @@ class BrokerAnswer:
         return as_foreign(self.detail) if isinstance(self.detail, str) else self.detail
 
     def doubted(self, doubt: str) -> BrokerAnswer:
-        """Returns UNKNOWN instead of ABSENT, and marks other answers as partial, if another broker may have answered.
-        `doubt`: the reason. "" means no doubt."""
+        """If another broker may have answered, returns UNKNOWN instead of ABSENT, and marks other answers as partial.
+        `doubt`: why another broker may have answered. "" means no doubt."""
         if doubt and self.presence is Presence.ABSENT:
             return replace(self, presence=Presence.UNKNOWN, detail=doubt)
         return replace(self, is_partial=True) if doubt else self
@@ -76,7 +76,7 @@ def answer_of_hits(
 
 
 def _read(hits: Iterable[MessageRecord]) -> tuple[tuple[StoredMessage, ...], list[ReconcilerError]]:
-    """Returns the readable records, and the errors of the others."""
+    """Returns the readable records, and the errors of the unreadable records."""
     records: list[StoredMessage] = []
     faults: list[ReconcilerError] = []
     for hit in hits:

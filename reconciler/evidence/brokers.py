@@ -246,8 +246,8 @@ class RemotingBrokerEvidence:
     def group_copies(
         self, subscription: Subscription, unique_key: str, *, horizon: Horizon
     ) -> Asked[Mapping[str, Lookup[StoredMessage]]]:
-        """Returns the copies in the group's own topics by the names "retry" and "dead-letter". "retry" includes copies
-        that still wait for their delay."""
+        """Returns "retry" and "dead-letter" -> the copies in the group's own topics. "retry" includes copies that still
+        wait for their delay."""
         topic, retry = subscription.topic, retry_topic(subscription.group)
         waiting = [
             self._lookups.copies_under(topic, delay_topic, unique_key, meant_for=retry)
@@ -361,7 +361,7 @@ class RemotingBrokerEvidence:
         """Returns True if the broker's check service has passed the half (TransactionalMessageServiceImpl.check). None
         if unknown.
 
-        A round of this service begins at the saved offset, passes ended halves, and copies open ones to the queue's
+        A round of this service begins at the saved offset, passes ended halves, and copies open halves to the queue's
         end. So a half before the saved offset was ended, or has a younger copy. Without a saved offset, no round has
         ended yet (5.x). A broker that lost the queue's tail keeps the saved offset, and never asks about new halves
         before this offset.

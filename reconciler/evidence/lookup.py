@@ -175,7 +175,7 @@ class Lookups:
         return hear
 
     def parked_copies(self, topic: str, unique_key: str) -> Asked[Lookup[StoredMessage]]:
-        """Returns the copies of halves that a broker gave up. Only brokers from 4.5.2 on have such copies."""
+        """Returns the copies of given-up halves. Only brokers from 4.5.2 on keep a copy of a half that they give up."""
         return self._find(
             topic,
             DISCARD_TOPIC,

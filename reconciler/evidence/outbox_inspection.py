@@ -212,7 +212,7 @@ class OutboxInspector:
 
     def newest_of_business(self, business_id: str, *, limit: int) -> BusinessRows:
         """Returns the newest rows with exactly this business id: case and accents count."""
-        # The first condition finds rows by the index, in any collation. The second one selects the exact text.
+        # The first condition finds rows by the index, in any collation. The second condition selects the exact text.
         column = outbox.c.business_id
         conditions = (column == business_id, is_exactly(column, business_id, self._engine.dialect.name))
         newest = sa.select(*(outbox.c[name] for name in _BUSINESS_NAMES)).where(*conditions)

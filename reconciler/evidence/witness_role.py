@@ -61,8 +61,8 @@ class WitnessRole:
         return not is_primary or self.role.hides_rows or self.is_view or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
-        """Returns True if a sweep wrote a sign of life within this time. A sign of life in the future counts as old as
-        it lies ahead, because a clock may have been set back."""
+        """Returns True if a sweep wrote a sign of life within this time. A sign of life that lies a minute in the
+        future counts as a minute old, because a clock may have been set back."""
         return self.swept_seconds is not None and abs(self.swept_seconds) <= within_seconds
 
     def is_blind(self, within_seconds: float) -> bool:

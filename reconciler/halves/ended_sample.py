@@ -61,7 +61,7 @@ class BrokerSample:
 
     broker: str
     topics: dict[str, EndedHalves] = field(default_factory=dict)
-    #: Facts about what could not be read.
+    #: Facts about missing parts of the sample.
     notes: list[Fact] = field(default_factory=list)
     #: The reason why the broker's halves could not be read. None if they were read.
     unread: Fact | None = None

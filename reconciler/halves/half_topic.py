@@ -144,8 +144,8 @@ class MasterQueues:
     def _heads_of(
         self, queue: MessageQueue, offset: int, end: int, future: Future[Command]
     ) -> Iterator[list[RecordHead]]:
-        """Yields the records of an answer, then pulls the rest. An answer has fewer records if they are large or on the
-        disk."""
+        """Yields the records of an answer, then pulls the missing records. An answer has fewer records if they are
+        large or on the disk."""
         what = f"pull of {queue}"
         answer = self._client.wait(future, self._client.request_timeout_seconds, what)
         while True:

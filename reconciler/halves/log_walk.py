@@ -160,8 +160,8 @@ class LogWalk:
 
 
 def places_of_queues(queues: MasterQueues, topics: Mapping[str, int], since_ms: int | None) -> tuple[set[int], int]:
-    """Returns the places of records in queues, at which walks may begin. Also returns the last place of a record that
-    was stored before the time."""
+    """Returns the places of records in queues, at which walks may begin. Also returns the greatest place at which a
+    queue has a record from before `since_ms`."""
     places: set[int] = set()
     before: list[int] = []
     for topic, count in topics.items():

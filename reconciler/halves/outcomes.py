@@ -71,7 +71,7 @@ class HalfPlaces:
         return {topic.decode("utf-8", "replace") for topic, _ in self._numbers}
 
     def add(self, queue_offset: int, place: int, properties: bytes) -> None:
-        """Adds the next half of the queue. Halves that retention deleted before the first one are not counted."""
+        """Adds the next half of the queue. Halves that retention deleted before the first read half are not counted."""
         if not self._places:
             self._begin = queue_offset
         if queue_offset != self._begin + len(self._places):

@@ -212,8 +212,8 @@ class RemotingHalfReading:
         return None
 
     def _mark(self, of: tuple[str, str, str], stored_at_ms: int, queue_offset: int) -> NotedHalf:
-        """Makes the mark that is stored together with the halves up to an offset. Each mark has another digest. A mark
-        is kept as long as the halves."""
+        """Makes the mark that is stored together with the halves up to an offset. Each mark has another digest. The
+        ledger keeps a mark for as long as the halves."""
         _, broker, half_topic = of
         name = f"{self._name}-{'rocksdb' if half_topic == ROCKSDB_HALF_TOPIC else 'log'}"
         return NotedHalf(

@@ -64,7 +64,7 @@ DELIVERED_UNKNOWN = Code("scan.delivered-unknown", broker=Field.NAME, why=Field.
 TOO_MANY = Code("scan.too-many", number=Field.NUMBER, looked_up=Field.NUMBER)
 STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
-#: Most given-up halves that are shown. The last ones are shown.
+#: Most given-up halves that are shown: the newest ones.
 GIVEN_UP_MAX = 10_000
 #: Most halves whose messages are looked up in their topics, because each look-up costs a request.
 LOOK_UPS_MAX = 100_000

@@ -134,7 +134,7 @@ class BrokerFindings:
     #: Time for which the broker's check service has not moved from one half. None if the service moves, or if this is
     #: unknown.
     stands_seconds: float | None = None
-    #: Facts about what could not be read.
+    #: Facts that limit the findings.
     notes: list[Fact] | None = None
     #: The reason why the broker's halves could not be read. None if they were read.
     unread: Fact | None = None
@@ -142,5 +142,5 @@ class BrokerFindings:
     is_finished: bool = False
 
     def note(self, fact: Fact) -> None:
-        """Adds a fact about what could not be read."""
+        """Adds a fact that limits the findings."""
         self.notes = [*(self.notes or ()), fact]

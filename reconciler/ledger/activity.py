@@ -85,7 +85,7 @@ class SqlActivities:
 
 
 def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Yields the ranges of neighbouring numbers, each as its first number and the number after its last one."""
+    """Yields the ranges of neighbouring numbers, each as (first number, last number + 1)."""
     begin = end = None
     for number in sorted(numbers):
         if begin is None or number != end:

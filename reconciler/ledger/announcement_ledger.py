@@ -47,7 +47,8 @@ class SqlAnnouncementLedger:
             self._database.insert_missing(connection, quarantine, rows)
 
     def open_outage_reason(self, environment: str) -> str | None:
-        """Returns the reason of the open outage. None if no outage is open, or the scan of the open one has ended."""
+        """Returns the reason of the open outage. None if no outage is open, or the scan of the open outage has
+        ended."""
         current = self._outages.current(environment)
         return None if current is None or current.is_scanned else current.reason
 

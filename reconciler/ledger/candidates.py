@@ -177,7 +177,7 @@ class SqlCandidates:
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
         is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)
         values: dict[str, Any] = {
-            # Assigned first, because in MySQL, a later assignment reads the new values of earlier ones.
+            # Assigned first, because in MySQL, an assignment reads the columns that earlier assignments have changed.
             "loss_at_ms": sa.case((is_loss & is_sound, candidate.c.loss_at_ms), else_=loss_at_ms),
             "shard": shard.number,
             "state": state.value,
@@ -279,7 +279,7 @@ class SqlCandidates:
         return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
 
     def _with_keys(self, query: sa.Select[Any], rows: sa.FromClause = candidate) -> Sequence[Candidate]:
-        """Returns the rows of the query that have a valid unique key. No witness could be asked about the others."""
+        """Returns the rows of the query that have a valid unique key. No witness could be asked about other rows."""
         with self._database.reading() as connection:
             sound = query.where(has_key(rows.c.unique_key, connection.dialect.name))
             return [candidate_of(row) for row in connection.execute(sound)]
@@ -396,7 +396,7 @@ class SqlCandidates:
 
 
 def _is_dismissed(row: sa.RowMapping) -> bool:
-    """Returns what Candidate.is_dismissed says of the same row."""
+    """Returns Candidate.is_dismissed of the row."""
     return row["state"] == CandidateState.SETTLED.value and row["verdict"] in QUARANTINING
 
 

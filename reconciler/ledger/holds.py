@@ -60,7 +60,7 @@ class SqlHolds:
 
     def _hold_again(self, environment: str, topic: str, *, by: str, reason: str, until_ms: int | None) -> bool:
         """Changes the reason of an existing hold, so that lift_seen() of the first person's hold does not lift the
-        second one."""
+        second person's hold."""
         this_row = _is(environment, topic, HoldKind.HOLD)
         with self._database.writing() as connection:
             row = connection.execute(

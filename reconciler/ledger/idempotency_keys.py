@@ -54,7 +54,7 @@ class SqlIdempotencyKeys:
             return found
 
     def renew(self, environment: str, request: KeyedRequest, *, token: str, lease_seconds: float) -> bool:
-        """Starts the lease again. False if this request counted as dead and another one took its place."""
+        """Starts the lease again. False if this request counted as dead and another request took its place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:
@@ -69,8 +69,8 @@ class SqlIdempotencyKeys:
         return _answer(found.values)
 
     def answer(self, environment: str, request: KeyedRequest, *, token: str, status: int, answer: str) -> bool:
-        """Stores the answer. The caller limits its length. False if this request counted as dead and another one took
-        its place."""
+        """Stores the answer. The caller limits its length. False if this request counted as dead and another request
+        took its place."""
         c = idempotency_key.c
         update = sa.update(idempotency_key).where(_is_of(environment, request), c.token == token, c.state == _UNDER_WAY)
         with self._database.writing() as connection:

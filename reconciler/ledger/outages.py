@@ -37,8 +37,8 @@ class SqlOutages:
             return _current(connection, environment)
 
     def open(self, environment: str, *, reason: str, noticed_by: str) -> Outage:
-        """Opens an outage unless one is open, and returns the open one. A new outage starts at the last stored round,
-        at the latest now."""
+        """Opens an outage unless one is open, and returns the open outage. A new outage starts at the last stored
+        round, at the latest now."""
         with self._database.writing() as connection:
             current = _current(connection, environment)
             if current is not None:

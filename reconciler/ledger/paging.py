@@ -87,7 +87,7 @@ class Walk:
         return connection.execute(query).all(), end
 
     def _end_of_walk(self, connection: sa.Connection, walked: Sequence[sa.ColumnElement[bool]]) -> Position | None:
-        """Returns the position of the last row that this page reads. None if the table ends before."""
+        """Returns the position of the last row that this page reads. None if fewer rows remain than a page may read."""
         query = sa.select(*self.order).where(*walked).order_by(*self._newest_first())
         row = connection.execute(query.offset(LOOKED_AT_MAX - 1).limit(1)).first()
         return None if row is None else tuple(row)

@@ -82,7 +82,7 @@ class SqlReports:
     def candidates(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Candidate]:
-        """Pages by first_seen_ms."""
+        """Returns a page of candidates, by first_seen_ms."""
         c = candidate.c
         indexed = within(c.environment, environment, c.first_seen_ms, only)
         sifted = equal({c.topic: only.topic, c.consumer_group: only.group, c.verdict: only.verdict})
@@ -107,7 +107,7 @@ class SqlReports:
     def repairs(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Repair]:
-        """Pages by created_at_ms."""
+        """Returns a page of repairs, by created_at_ms."""
         c = repair.c
         walk = Walk(
             query=sa.select(),
@@ -121,7 +121,7 @@ class SqlReports:
     def rounds(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[StoredRound]:
-        """Pages by stored_at_ms."""
+        """Returns a page of rounds, by stored_at_ms."""
         c = round_row.c
         walk = Walk(
             query=sa.select(round_row),
@@ -147,7 +147,7 @@ class SqlReports:
     def quarantined(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[QuarantinedAnnouncement]:
-        """Pages by seen_at_ms."""
+        """Returns a page of refused announcements, by seen_at_ms."""
         c = quarantine.c
         walk = Walk(
             query=sa.select(quarantine),

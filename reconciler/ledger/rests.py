@@ -1,8 +1,8 @@
 """The row of rest, in reconciler_subscription: the time at which all shards of a subscription were last seen at rest.
 
 The row proves that rounds would have moved no key until this time. The row names the last round of each shard. If such
-a round became void, or a later one followed, the rounds' own rows count. If the ledger has no column for rests, or the
-login may not write it, shards at rest continue to have rounds.
+a round became void, or a later round followed, the rounds' own rows count. If the ledger has no column for rests, or
+the login may not write it, shards at rest continue to have rounds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SqlRests:
         return True
 
     def of(self, subscription: Subscription) -> StoredRest | None:
-        """Returns the row of rest. None if no readable one is stored."""
+        """Returns the row of rest. None if no readable row is stored."""
         row = subscription_row.c
         is_it = (row.topic == subscription.topic) & (row.consumer_group == subscription.group)
         return self._read(subscription.environment, is_it).get(subscription)
