@@ -17,6 +17,7 @@ import pytest
 
 import tests.examples  # noqa: F401 - registers the hypothesis profile of `make test-fast`
 from reconciler.testing import pytest_plugin
+from tests.compiled_once import compile_once
 from tests.polling import PATIENCE
 from tests.services import requirements
 
@@ -25,6 +26,8 @@ pytest_plugins = ["tests.services.fixtures"]
 # The developer's own settings must not steer the tests.
 for _name in [name for name in os.environ if name.upper().startswith("RECONCILER_")]:
     del os.environ[_name]
+
+compile_once()
 
 _DESELECTED = pytest.StashKey[int]()
 #: Of tests/unit and tests/contract, what has none of these marks is fast.
