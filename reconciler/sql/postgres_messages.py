@@ -45,7 +45,13 @@ class _UncheckedText(Loader):
 
 
 def read_text(connection: Any, _record: object) -> None:
-    """Makes a new connection return texts from a SQL_ASCII database. The driver would return bytes, even for keys."""
+    """Makes a new connection read and write all texts of the database.
+
+    A database in UTF8 may begin sessions with another encoding, in which most texts cannot be written. From SQL_ASCII
+    the driver would return bytes, even for keys.
+    """
+    if connection.info.parameter_status("server_encoding") == "UTF8" and connection.info.encoding != "utf-8":
+        _ask(connection, b"SET client_encoding TO 'UTF8'")  # poolers notice this setting, and keep it per client
     if connection.info.encoding == "ascii":
         for kind in ("text", "varchar", "bpchar", "name"):
             connection.adapters.register_loader(kind, _UncheckedText)

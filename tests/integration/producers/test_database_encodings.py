@@ -1,4 +1,4 @@
-"""A PostgreSQL database in SQL_ASCII checks no text: its keys and states are read all the same."""
+"""Texts of PostgreSQL: a database in SQL_ASCII checks none, and sessions may begin with another encoding than UTF-8."""
 
 from __future__ import annotations
 
@@ -46,6 +46,35 @@ def write_tag(url: str, key: str, tag: bytes) -> None:
     parts = make_url(url)
     with psycopg.connect(host=parts.host, port=parts.port, user=parts.username, dbname=parts.database) as connection:
         connection.execute(b"UPDATE reconciler_outbox SET tag = '%b' WHERE unique_key = '%b'" % (tag, key.encode()))
+
+
+@pytest.fixture
+def latin_url(postgres_server: PostgresServer) -> str:
+    """A fresh database in UTF8 whose sessions begin with LATIN1."""
+    made = postgres_server.create_database()
+    with psycopg.connect(postgres_server.url().replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {make_url(made).database} SET client_encoding = 'LATIN1'".encode())
+    return made
+
+
+@pytest.mark.sql("pgbouncer")
+@pytest.mark.parametrize("is_pooled", [False, True], ids=["alone", "behind pgbouncer"])
+@pytest.mark.set_up("a PostgreSQL database in UTF8 with another client_encoding")
+def test_every_text_is_written_and_read_whatever_encoding_sessions_begin_with(
+    latin_url: str, is_pooled: bool, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue("pgbouncer_server").through(latin_url) if is_pooled else latin_url
+    schema.upgrade(url, "outbox")
+    world, key = World(url), new_key()
+    world.insert_row(key, tag="\u652f\u4ed8")
+    world.close()
+    with closing(SqlOutboxReader([CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)])) as reader:
+        found = reader.look_up(TOPIC, {key: 0})
+    assert [row.message.tag for row in found[key].records] == ["\u652f\u4ed8"]
+    ((_, source),) = parse_sources(outbox=[f"{GROUP}={url}"]).outboxes
+    with reading(source) as connection:
+        asked = sa.text("SELECT unique_key FROM reconciler_outbox WHERE tag = :tag")
+        assert connection.execute(asked, {"tag": "\u652f\u4ed8"}).scalar_one() == key
 
 
 @pytest.mark.set_up("a PostgreSQL database in SQL_ASCII")
