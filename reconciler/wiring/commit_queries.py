@@ -85,12 +85,15 @@ _QUOTED = {
     # MySQL and MariaDB execute the text of /*! */ and /*M! */.
     True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*|/\*(?!M?!).*?\*/""",
 }
-#: True for MySQL and MariaDB, or False -> pattern that finds :keys, brackets, and clauses that leave rows out.
+#: True for MySQL and MariaDB, or False -> pattern that finds :keys, brackets, clauses, commas before brackets, and what
+#: leaves rows out.
 #: The pattern passes over texts, names and comments as a whole. Names stand in quotes, or behind a dot, a colon or AS.
 _WORDS = {
     is_mysql: re.compile(
         rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
         |(?P<word>[()]|(?<![:\w]):keys\b
+        |(?P<clause>\b(?:SELECT|FROM|WHERE|GROUP|ORDER|HAVING|WINDOW|UNION|EXCEPT|INTERSECT)\b)
+        |(?P<comma>,{_GAP}*(?=\())
         |\bLIMIT\b(?!{_GAP}+(?:ALL|NULL)\b)(?:{_GAP}+(?P<rows>\d{{1,18}}){_GAP}*\Z)?
         |\bFETCH{_GAP}+(?:FIRST|NEXT)\b(?:{_GAP}+(?P<of_rows>\d{{1,18}}){_GAP}+ROWS?{_GAP}+ONLY{_GAP}*\Z)?
         |\bOFFSET{_GAP}*(?:[1-9:?(]|0\d)
@@ -106,6 +109,8 @@ _WORDS = {
 _SET_OF_ROWS = re.compile(
     rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|(?:STRAIGHT_)?JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S
 )
+#: Matches the text before the bracket of a subquery that gives values to compare with.
+_SET_OF_VALUES = re.compile(rf"\b(?:IN|(?:ANY|SOME)(?:{_GAP}*\({_GAP}*ARRAY)?){_GAP}*\(?{_GAP}*\Z", re.I | re.S)
 
 Others = Callable[[Sequence[HalfCopy]], Mapping[Identity, bool | None]]
 
@@ -262,29 +267,44 @@ def _is_of_mysql(url: Secret) -> bool:
 def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     """Returns True if the statement may leave out rows of a key.
 
-    A LIMIT, FETCH or OFFSET leaves rows out if it stands in the same brackets as :keys, in brackets around :keys, or in
-    a set of rows in which keys are looked for. A limit leaves no row of a key out in a subquery for a single value, or
-    at the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE leave rows
-    out wherever they stand.
+    A LIMIT, FETCH or OFFSET leaves rows out if it stands in the same brackets as :keys, in brackets around :keys, in a
+    set of rows in which keys are looked for, or in a set of values that rows must have. A limit leaves no row of a key
+    out in a subquery for a single value, or at the end of the statement with a number above the most rows of an answer.
+    SKIP LOCKED and TABLESAMPLE leave rows out wherever they stand.
     """
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
     limits: list[tuple[int, ...]] = []
+    #: The clause in each of the brackets, beginning with the statement itself.
+    clauses = [""]
+    #: Brackets behind a comma of FROM.
+    listed: set[int] = set()
     for found in _WORDS[is_mysql].finditer(sql):
         match found["word"]:
             case None:
                 continue
             case _ if found["leaves_out"]:
                 return True
+            case _ if found["clause"]:
+                clauses[-1] = found["clause"].upper()
+            case _ if found["comma"]:
+                listed |= {found.end()} if clauses[-1] == "FROM" else set()
             case "(":
                 brackets = (*brackets, found.start())
+                clauses.append("")
             case ")":
-                brackets = brackets[:-1]
+                brackets, clauses = brackets[:-1], clauses[:-1] or [""]
             case ":keys":
                 of_keys = brackets
             case _ if brackets or int(found["rows"] or found["of_rows"] or 0) < _ROWS_MAX:
                 limits.append(brackets)
-    return any(of_keys[: len(one)] == one or any(_SET_OF_ROWS.search(sql, 0, at) for at in one) for one in limits)
+    return any(of_keys[: len(one)] == one or _is_of_a_set(sql, one, listed) for one in limits)
+
+
+def _is_of_a_set(sql: str, brackets: tuple[int, ...], listed: Collection[int]) -> bool:
+    """Returns True if a limit in these brackets cuts off rows or values that decide whether a key has a row."""
+    is_of_rows = any(at in listed or _SET_OF_ROWS.search(sql, 0, at) for at in brackets)
+    return is_of_rows or _SET_OF_VALUES.search(sql, 0, brackets[-1]) is not None
 
 
 def _states(place: str, values: Any) -> tuple[State, ...]:
