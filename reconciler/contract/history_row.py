@@ -19,7 +19,7 @@ from reconciler.contract.schema import Column, Table
 #: (contract/unique_key.py).
 HISTORY_VERSION = 2
 
-#: Partitions of every stream whose rows have a key.
+#: Number of partitions of each stream whose rows have a key.
 PREFIXES = 64
 
 

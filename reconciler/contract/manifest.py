@@ -92,8 +92,8 @@ def kept_from(entry_says: str, removed: Iterable[str]) -> str:
     """Returns the first day whose rows are kept after a "retire" entry: the day after the newest day that the entry
     removed.
 
-    The day in the entry itself is only an upper bound. The clock of its writer may have been years ahead for a moment,
-    and then all later rows would count as deleted for ever.
+    The day in the entry itself is only an upper bound. If the writer's clock was years ahead for a moment, all later
+    rows would otherwise count as deleted for ever.
     """
     days = [found[1] for path in removed if (found := _DATE.search(path))]
     if not days:

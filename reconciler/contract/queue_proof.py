@@ -173,7 +173,7 @@ def next_floor(
     The floor rises, except to an offset whose record is older than the record of the stored floor: such a record
     belongs to a queue that was replaced. The floor sinks if the round's record is younger and lies lower, because the
     queue began again or lost its tail. A lower floor is always safe, because announcements are only read again. A floor
-    that rises without a proof keeps its old proof, which also marks the place up to which everything is settled.
+    that rises without a proof keeps its old proof. The old proof still marks a place up to which everything is settled.
     """
     (old_offset, old_proof), (offset, proof) = stored, told
     if offset == old_offset:

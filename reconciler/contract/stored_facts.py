@@ -3,8 +3,8 @@ text, under the same name in `facts`.
 
 A fact is stored as a list, because most rows of a ledger have several facts: the code, a digest of the text, and the
 values in the order of the code's fields. A fact within a fact has no digest. If the text contains a value, only the
-value's place and length in the text are stored. Columns, and rows of earlier releases, have an object with the names of
-the fields.
+value's place and length in the text are stored. Columns of facts, and rows of earlier releases, store an object with
+the names of the fields instead.
 
 A process that knows no codes, such as one of 0.2.0, reads and writes the text only. A fact counts only for the text
 that it was stored with, because 0.2.0 overwrites the text and leaves the fact. If a newer release wrote an unknown

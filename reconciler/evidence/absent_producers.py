@@ -1,4 +1,5 @@
-"""How long a process has found no producer of a group at a broker, and where the half queue ended at these looks.
+"""How long the looks of a process have found no producer of a group at a broker, and where the half queue ended at each
+look.
 
 Whether a broker put a half back after a look is decided by queue offsets, because a broker's clock may be ahead of this
 host's by hours. A broker that has not rebuilt its queue yet, or has cut it, reports too low an end. An end below the

@@ -199,8 +199,8 @@ class RemotingBrokerEvidence:
         """Returns all half copies, the oldest first. On brokers up to 4.2, the offset in the outbox row may show a half
         that no key finds.
 
-        If the outbox names a broker that has left every route, this broker's answer is UNKNOWN. A broker of
-        `rocketmq.retired_brokers` is left out.
+        If the outbox names a broker that has left every route, this broker's answer is UNKNOWN, unless
+        `rocketmq.retired_brokers` names the broker, too.
         """
         by_key = _proving(self._lookups.view_message(topic, unique_key), horizon, not_before_ms)
         if outbox is None or outbox.half_broker is None:

@@ -25,7 +25,8 @@ class QueueEnd:
     begin: int
     #: The offset of the next message.
     end: int
-    #: True if the route still has other queues of the topic on this broker: a person lowered the number of queues.
+    #: True if the route lacks this queue, but has other queues of the topic on the broker: a person lowered their
+    #: number.
     is_taken_away: bool = False
 
 

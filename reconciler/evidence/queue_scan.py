@@ -89,8 +89,8 @@ def first_stored_ms(
 
 
 def end_of_queue(client: RemotingClient, address: str, queue: MessageQueue, *, offset: int) -> int:
-    """Returns the queue's largest offset, which the answer to any pull contains. The reconciler's roles may only pull
-    from a system topic.
+    """Returns the queue's largest offset, from the answer to a pull. On system topics, the reconciler's roles have no
+    right except to pull.
 
     Raises the errors of pull().
     """

@@ -145,7 +145,8 @@ class EndedSampling:
     def _sample(self, topic: str, read: PlacesReader, ended: OffsetBits | None, rules: CheckRules) -> EndedHalves:
         committed, rolled_back = read.places.ended_halves(ended, topic)
         silent = self._copies(rolled_back[-SAMPLE_MAX:], rules)
-        # The message of a half may be on another broker. An END of a copy that was not read may have delivered it.
+        # The message of a half may be on another broker. An END of a copy that was not read may have delivered the
+        # message.
         delivered = self._delivered.of(silent)
         return EndedHalves(
             committed=self._copies(committed[-SAMPLE_MAX:], rules),

@@ -154,7 +154,7 @@ class BrokerScan:
             else:
                 found.unread = in_no_queue(found.version)
             return
-        # The saved offset is read before the end of the queue. Copies that a round puts back between both reads then
+        # The saved offset is read before the end of the queue. So copies that a round puts back between the two reads
         # lie before this end.
         saved = self._saved_offset()
         bounds = self._queues.bounds(HALF_TOPIC)
@@ -252,8 +252,8 @@ class BrokerScan:
             return {copy.identity for copy, is_it in zip(known, pool.map(is_ended, known), strict=True) if is_it}
 
     def _walk(self, walk: LogWalk, rules: CheckRules) -> None:
-        """Walks the log, then walks the records that came meanwhile. These records may end halves that the first walk
-        found."""
+        """Walks the log, then walks the records that came meanwhile, because a later record may end a half of the first
+        walk."""
         begin, end = self._log_bounds()
         topics = self._admin.topics(self._address)
         places, before = places_of_queues(self._queues, topics, self._since_ms)

@@ -172,7 +172,7 @@ class SqlCandidates:
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
         is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
-        # A sum with NULL is NULL: so are the two times if the parameter is NULL.
+        # Each time is NULL if its parameter is NULL, because a sum with NULL is NULL.
         ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
         is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)

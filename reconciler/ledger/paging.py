@@ -38,7 +38,7 @@ class Walk:
     order: Sequence[sa.Column[Any]]
     #: Conditions that an index with this order covers.
     indexed: Sequence[sa.ColumnElement[bool]]
-    #: The other filters.
+    #: The conditions that the index does not cover.
     sifted: Sequence[sa.ColumnElement[bool]] = ()
     #: Column and values of unique keys: an index of its own finds these few rows.
     keys: tuple[sa.Column[str], Sequence[str]] | None = None

@@ -135,7 +135,7 @@ class SqlReports:
     def outages(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[Outage]:
-        """Pages by started_at_ms."""
+        """Returns a page of outages, by started_at_ms."""
         c = outage.c
         walk = Walk(
             query=sa.select(outage),
@@ -159,7 +159,7 @@ class SqlReports:
     def actions(
         self, environment: str, *, limit: int, only: LedgerFilter = EVERY_ROW, after: Position | None = None
     ) -> Page[OperatorAction]:
-        """Pages by started_at_ms."""
+        """Returns a page of acts, by started_at_ms."""
         c = operator_action.c
         walk = Walk(
             query=sa.select(),

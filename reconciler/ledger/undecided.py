@@ -38,7 +38,7 @@ def undecided_rows(
         rows = rows.where(c.undecided_by == by.value, c.undecided_since_ms.is_not(None))
     if since_before_ms is not None:
         rows = rows.where(c.undecided_since_ms < since_before_ms)
-    # Ordered as the index is. For an order by the key, too, MySQL and MariaDB would sort all rows.
+    # Ordered like the index. If the order also had the key, MySQL and MariaDB would sort all rows.
     page = rows.order_by(c.first_seen_ms).limit(most).subquery()
     wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)
     count = connection.execute(sa.select(sa.func.count()).select_from(page).where(wanted)).scalar_one()
