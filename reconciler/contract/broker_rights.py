@@ -14,7 +14,7 @@ from typing import Literal
 Kind = Literal["topic", "group", "cluster", "broker"]
 Right = Literal["PUB", "SUB", "GET", "CREATE", "ADMIN"]
 
-#: Placeholders for names of the settings. `filled` replaces them.
+#: Placeholders for names of the settings. `filled` replaces placeholders by names.
 BUSINESS_TOPIC = "TOPIC"
 GROUP = "GROUP"
 UNIQUE_KEY_TOPIC = "UNIQUE_KEY_TOPIC"

@@ -30,7 +30,7 @@ class RedisUser:
     name: str
     #: Patterns of keys. %s stands for the environment.
     keys: tuple[str, ...]
-    #: Names of commands, as ACL SETUSER takes them after a +. A subcommand follows a bar.
+    #: Names of commands in the form that follows a + in ACL SETUSER. A subcommand follows a bar.
     commands: tuple[str, ...]
 
     def rules(self, *, environment: str, password: str, without: str | None = None) -> list[str]:

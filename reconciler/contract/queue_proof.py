@@ -33,8 +33,8 @@ _PROOF = re.compile(r"(\d{1,19}) (.*)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """One record of a queue. Time, place in the log and key distinguish it from any other record that may get its
-    offset."""
+    """One record of a queue. Time, place in the log and key distinguish the record from any other record that may get
+    the same offset."""
 
     queue_offset: int
     stored_at_ms: int

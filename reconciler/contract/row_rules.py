@@ -124,7 +124,8 @@ def brokers_after(
     """Returns the known brokers after a look at the route: name -> the time since which the route lacks the broker.
     None: the route has the broker.
 
-    `seen` is the route. None: the route is unknown. A broker that has been missing for `keep_seconds` is forgotten.
+    `seen`: the brokers of the route. None: the route is unknown. A broker that has been missing for `keep_seconds` is
+    forgotten.
     """
     after = dict(known)
     if seen is not None:

@@ -14,8 +14,10 @@ keys. A key is never decoded into an address, and no process connects to an addr
 The *member* of a key is its form in Redis sets and in columns of the history. Each key has one member, and no two keys
 have the same member:
 
-- an even number of 32 to 64 upper-case hexadecimal digits is the bytes that they spell: 16 to 32 bytes
-- every other key is a zero byte and its ASCII text, with zero bytes behind it up to 33 bytes: 33 to 65 bytes
+- the member of a key of 32 to 64 upper-case hexadecimal digits, with an even number of digits, is the 16 to 32 bytes
+  that the digits spell
+- the member of every other key is a zero byte and the key's ASCII text, followed by zero bytes up to a length of 33
+  bytes: 33 to 65 bytes
 """
 
 from __future__ import annotations

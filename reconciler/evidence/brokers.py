@@ -80,8 +80,8 @@ class RemotingBrokerEvidence:
         pop_groups: PopGroups | None = None,
     ) -> None:
         """`retired_brokers`: brokers that never come back. The messages of retired brokers are gone, and no answer of a
-        retired broker is awaited. `reused`, `pop_groups`: the memory of reused offsets and of signs of popping, shared
-        with other values. None: a memory of this value's own."""
+        retired broker is awaited. `reused` remembers reused offsets, and `pop_groups` remembers signs of popping. Pass
+        both to share them. None: this object makes its own."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -396,8 +396,8 @@ class RemotingBrokerEvidence:
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
         """Returns how long the half's broker asks about the half. None if the broker does not show its configuration.
 
-        TransactionalMessageServiceImpl gives a half up after transactionCheckMax questions (needDiscard), and
-        fileReservedTime after its born time (needSkip). Two questions are added: one for a round that is under way, and
+        TransactionalMessageServiceImpl gives a half up after transactionCheckMax questions (needDiscard), or when the
+        half is older than fileReservedTime (needSkip). Two questions are added: one for a round that is under way, and
         one for a broker whose rounds begin late. RocksDB (5.4) counts the questions itself, so for its halves all
         questions count as still to be asked.
         """

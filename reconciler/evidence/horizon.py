@@ -35,7 +35,7 @@ PROBE_NOT_INDEXED = Code("evidence.probe-not-indexed", seconds=Field.NUMBER)
 
 #: Producer group of probes.
 PROBE_GROUP = "RECONCILER_PROBE"
-#: The name of the answer if the topic's route cannot be read.
+#: The name of the only answer if the topic's route cannot be read.
 ROUTE = "route"
 #: An index entry stores whole seconds after its file's beginning, so its time is up to 999 ms too early.
 _INDEX_STEP_MS = 1_000

@@ -115,8 +115,8 @@ class OutboxInspector:
             return connection.execute(query).one()
 
     def of_others(self, producer_groups: Collection[str]) -> Sequence[OtherGroup]:
-        """Counts the NEW rows of other producer groups than these. The longest wait comes first. A row dated in the
-        future counts as waiting for as long as it lies ahead."""
+        """Counts the NEW rows of all producer groups except `producer_groups`. The longest wait comes first. A row
+        dated in the future counts as waiting for as long as it lies ahead."""
         oldest_rows = (
             sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
             .where(outbox.c.state == OutboxState.NEW.value)

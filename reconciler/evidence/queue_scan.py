@@ -1,4 +1,4 @@
-"""Reads a range of one queue. On 3.2.6, only such a scan shows whether a prepared message was committed."""
+"""Scans a range of one queue. On 3.2.6, only a scan shows whether a prepared message was committed."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ def _is_view(engine: sa.Engine, table: str) -> bool:
         with reading(engine) as connection:
             return is_view(connection, table)
     except ReconcilerError:
-        return False  # unknown: not reported as a view
+        return False  # if the catalogue cannot be read, the table does not count as a view
 
 
 def _swept_seconds(engine: sa.Engine) -> float | None:

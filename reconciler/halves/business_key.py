@@ -28,7 +28,7 @@ OTHER_DELIVERED = Code("query.other-delivered")
 OTHER_HALVES = Code("query.other-halves", number=Field.NUMBER)
 OTHERS_NOT_LOOKED_UP = Code("query.others-not-looked-up")
 
-#: A source is UNIQ_KEY, KEYS, property:NAME or body:PATH. PATH is names with dots between them.
+#: A source is UNIQ_KEY, KEYS, property:NAME or body:PATH. A PATH is a list of names, separated by dots.
 KEY_SOURCE = re.compile(r"UNIQ_KEY|KEYS|property:\S+|body:[^.\s]+(\.[^.\s]+)*")
 
 

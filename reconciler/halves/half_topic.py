@@ -1,8 +1,8 @@
 """Reads the half topic, the OP topic and the topic of given-up halves of one master without leaving a trace.
 
 A pull makes a broker create a group that it does not know. Every broker knows TOOLS_CONSUMER from its start
-(SubscriptionGroupManager.init). Readers of this file store no offset and send no message. Slaves are not asked, because
-a slave that lags answers as if it had no records.
+(SubscriptionGroupManager.init). The code in this file stores no offset and sends no message. Slaves are not asked,
+because a slave that lags answers as if it had no records.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class MasterQueues:
 
     def half_offsets(self, unique_key: str) -> set[int]:
         """Returns the offsets of all copies of a half in the index. If the copies are large, returns only the offsets
-        of the newest."""
+        of the newest copies."""
         hits = query_newest(self._client, self._address, HALF_TOPIC, unique_key)
         return {hit.queue_offset for hit in hits if hit.unique_key == unique_key and hit.topic == HALF_TOPIC}
 

@@ -104,8 +104,8 @@ class LogWalk:
         self._broker = broker
         self._address = address
         self._pace = pace
-        # Brokers up to 4.5.1 misspell this name. If a broker's file has the later name, the broker shows this value,
-        # but does not use it.
+        # Brokers up to 4.5.1 misspell this name. The correctly spelled name may be in a broker's configuration, but
+        # such a broker does not use its value.
         size = config.get("mapedFileSizeCommitLog", "")
         self._file_bytes = int(size) if size.isdigit() and int(size) > 0 else _FILE_BYTES
 

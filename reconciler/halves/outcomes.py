@@ -26,8 +26,8 @@ class HalfOutcomes:
     #: Number of halves of the requested time. Copies of halves from before this time do not count.
     halves: int = 0
     committed: int = 0
-    #: Number of halves that were ended without a message in the topic. Only the business's database shows whether that
-    #: is right.
+    #: Number of halves that were ended without a message in the topic. Only the business's database shows whether a
+    #: rollback was right.
     rolled_back: int = 0
     #: Number of messages beyond the first message of each half. Each further message was delivered again.
     committed_again: int = 0

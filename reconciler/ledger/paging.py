@@ -78,8 +78,8 @@ class Walk:
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
             walked.append(compared(self.order, operator.ge, end, dialect))
-            # A planner estimates each comparison of rows as a third of the table, but two comparisons of a time as a
-            # range.
+            # A planner takes two comparisons of the time for a small range, but each comparison of whole rows for a
+            # third of the table.
             walked.append(self.order[0] >= _literal(self.order[0], end[0]))
             if after is not None:
                 walked.append(self.order[0] <= _literal(self.order[0], after[0]))
