@@ -112,7 +112,7 @@ def use_text(brokers: Iterable[str], redis: str) -> str:
 
 
 def use_of(text: str | bytes) -> tuple[frozenset[str], str]:
-    """Returns the brokers and the Redis in the stored text of a use. For any other text, both are empty."""
+    """Returns the brokers and the Redis in the stored text of a use. Any other text has no brokers and no Redis."""
     told = brokers_of(text)
     every_redis = {one for one in told if one.startswith(_REDIS)}
     return told - every_redis, min(every_redis, default="").removeprefix(_REDIS)

@@ -104,7 +104,8 @@ QUARANTINING = frozenset(
     }
 )
 
-#: As long as a key has such a verdict, none of its repairs begins, not even by hand. QUARANTINED is judged again.
+#: As long as a key has one of these verdicts, no repair of the key begins, not even by hand. A key that is QUARANTINED
+#: is judged again.
 NEVER_REPAIRED = QUARANTINING - {Verdict.QUARANTINED}
 
 #: Verdicts on the inbox row itself. Rows that a person saw when dismissing the key are not reported again.

@@ -80,8 +80,8 @@ class RemotingBrokerEvidence:
         pop_groups: PopGroups | None = None,
     ) -> None:
         """`retired_brokers`: brokers that never come back. The messages of retired brokers are gone, and no answer of a
-        retired broker is awaited. `reused` remembers reused offsets, and `pop_groups` remembers signs of popping. Pass
-        both to share them. None: this object makes its own."""
+        retired broker is awaited. `reused` remembers reused offsets, and `pop_groups` remembers signs of popping: pass
+        objects that other users share. None: this object makes its own."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -359,7 +359,7 @@ class RemotingBrokerEvidence:
 
     def is_past_check(self, half: StoredMessage) -> bool | None:
         """Returns True if the broker's check service has passed the half (TransactionalMessageServiceImpl.check). None
-        if unknown.
+        if the broker does not show this.
 
         A round of this service begins at the saved offset, passes ended halves, and copies open halves to the queue's
         end. So a half before the saved offset was ended, or has a younger copy. Without a saved offset, no round has

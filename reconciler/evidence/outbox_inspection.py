@@ -60,7 +60,7 @@ class OtherGroup:
 
     producer_group: str
     topic: str
-    #: The number of these rows among the oldest ROWS_COUNTED_MAX unannounced rows of all groups.
+    #: The number of the group's rows among the oldest ROWS_COUNTED_MAX unannounced rows of all groups.
     count: int
     #: The creation time of the oldest row.
     since_ms: int

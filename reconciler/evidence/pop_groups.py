@@ -4,7 +4,7 @@ A popped message is invisible until a member acknowledges it (code 200051), or i
 time). After this time, the broker puts a copy into a retry topic of topic and group. The group's offset passes a
 message as soon as the broker hands it out (PopMessageProcessor and PopBufferMergeService; seen on 5.1.4, 5.3.3 and
 5.4.0). So an offset beyond a copy proves no acknowledgement. The broker notes invisible messages in memory, in
-rmq_sys_wheel_timer and in the cluster's revive topic. No request can search these by a message's key.
+rmq_sys_wheel_timer and in the cluster's revive topic. No request can search these places by a message's key.
 
 No request asks directly whether a group pops. A broker shows popping by any of four signs:
 - A connected member has the type CONSUME_POP.

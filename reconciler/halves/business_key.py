@@ -102,7 +102,7 @@ def judge_halves(
     for copy, value in values.items():
         answer = rows[value]
         if answer is None:
-            # The first copy of a half that was put back is not known here. All copies of a half have the same birth
+            # `copy` is not the first copy of a half that was put back. But all copies of a half have the same birth
             # time.
             stored_ms = copy.born_ms if copy.is_put_back else copy.store_ms
             answer = without_row(query, stored_ms=stored_ms, now_ms=now_ms)

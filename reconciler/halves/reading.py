@@ -212,7 +212,7 @@ class RemotingHalfReading:
         return None
 
     def _mark(self, of: tuple[str, str, str], stored_at_ms: int, queue_offset: int) -> NotedHalf:
-        """Makes the mark that is stored together with the halves up to an offset. Each mark has another digest. The
+        """Makes the mark that is stored together with the halves up to an offset. Each mark has a new digest. The
         ledger keeps a mark for as long as the halves."""
         _, broker, half_topic = of
         name = f"{self._name}-{'rocksdb' if half_topic == ROCKSDB_HALF_TOPIC else 'log'}"

@@ -212,8 +212,8 @@ class BrokerScan:
         if first is not None and source.is_readable:
             self._read_ends(look, source.read_until)
             if put_back := [copy for copy in not_ended.copies() if copy.is_put_back]:
-                # The broker asked about the newest of these halves a moment ago. The producer's answer may not be
-                # visible yet.
+                # The broker asked about the newest put-back half a moment ago. The producer's answer may not be visible
+                # yet.
                 newest_ms = max(copy.store_ms for copy in put_back)
                 seen_ms = newest_ms + round(look.rules.ended_seen_after_seconds * 1000)
                 self._clock.sleep(min(look.rules.ended_seen_after_seconds, (seen_ms - self._clock.now_ms()) / 1000))

@@ -232,7 +232,7 @@ class SqlCandidates:
     def undecided(
         self, subscription: Subscription, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Reads one page, by the index that candidates are counted by."""
+        """Reads one page. Uses the index for counts (`count_index`)."""
         c = candidate.c
         query = (
             sa.select(*CANDIDATE_COLUMNS)
@@ -353,7 +353,7 @@ class SqlCandidates:
     def before_since(
         self, subscription: Subscription, loss_verdict: Verdict | None, *, limit: int, after: Candidate | None = None
     ) -> Sequence[Candidate]:
-        """Reads one page, by the index that candidates are counted by."""
+        """Reads one page. Uses the index for counts (`count_index`)."""
         c = candidate.c
         was = c.loss_verdict.is_(None) if loss_verdict is None else c.loss_verdict == loss_verdict.value
         query = (

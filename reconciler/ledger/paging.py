@@ -102,7 +102,8 @@ class Walk:
 def compared(
     order: Sequence[sa.Column[Any]], compare: Callable[[Any, Any], Any], position: Position, dialect: str
 ) -> sa.ColumnElement[bool]:
-    """Returns one comparison of rows. MySQL and MariaDB use no index for it, so they get one comparison per column.
+    """Returns one comparison of rows. For MySQL and MariaDB, which use no index for such a comparison, returns one
+    comparison per column.
 
     `position`: one value per column of the order.
     """
