@@ -34,8 +34,8 @@ _WAITING_STATES = (_OPEN, CandidateState.QUARANTINED.value)
 _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 #: The values of a new row before the UPDATE that writes its verdict.
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
-#: Not recognised by ask_again_at_ms, because an older release leaves ask_again_at_ms unchanged when it settles or opens
-#: the row.
+#: The state decides and not ask_again_at_ms, because an older release leaves ask_again_at_ms unchanged when it settles
+#: or opens the row.
 _IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
     (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
 )
@@ -138,7 +138,7 @@ class SqlCandidates:
             self.record_within(connection, shard, entries)
 
     def record_within(self, connection: sa.Connection, shard: Shard, entries: Sequence[VerdictEntry]) -> None:
-        """Does the same in the caller's transaction."""
+        """Does the same as record() in the caller's transaction."""
         # Sorted, so that two processes never wait for each other's rows.
         ordered = sorted(entries, key=lambda seen: seen.unique_key)
         left = self._make(connection, shard, ordered)
@@ -172,7 +172,7 @@ class SqlCandidates:
         dialect = self._database.engine.dialect.name
         is_loss = sa.or_(*(candidate.c.loss_verdict == loss.value for loss in sorted(LOSSES)))
         is_later = (candidate.c.first_seen_ms > seen_ms) | ~is_whole_number(candidate.c.first_seen_ms, dialect)
-        # Each time is NULL if its parameter is NULL, because a sum with NULL is NULL.
+        # ask_again_at_ms and loss_at_ms are NULL if their parameter is NULL, because a sum with NULL is NULL.
         ask_again_at_ms = now + sa.bindparam("p_ask_again_ms", type_=sa.BigInteger())
         loss_at_ms = now + sa.bindparam("p_loss_ms", type_=sa.BigInteger())
         is_sound = candidate.c.loss_at_ms.is_(None) | is_whole_number(candidate.c.loss_at_ms, dialect)

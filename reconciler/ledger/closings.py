@@ -168,7 +168,8 @@ class SqlClosings:
         self._database.insert_missing(connection, repair, rows)
 
     def _end(self, connection: sa.Connection, closing: Closing, row: Repair) -> None:
-        """Ends a repair whose row is locked. Raises _Changed if it is claimed. Leaves a damaged state for a person."""
+        """Ends a repair whose row is locked. Raises _Changed if the repair is claimed. A damaged state stays, because a
+        person must correct it."""
         c = repair.c
         this_row = _of_key(closing, repair) & (c.scope == row.scope)
         if connection.execute(sa.select(c.scope).where(this_row, self._is_claimed())).first() is not None:

@@ -78,7 +78,7 @@ class LedgerDatabase:
 
     @property
     def tells_inserted(self) -> bool:
-        """True if `insert_returning` works with this database. Known after the first connection. MySQL, and SQLite
+        """True if `insert_returning` works with this database, known after the first connection. MySQL, and SQLite
         before 3.35, have no RETURNING.
 
         MariaDB's RETURNING also returns rows that existed before.

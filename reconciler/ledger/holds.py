@@ -39,7 +39,7 @@ class SqlHolds:
         return (*_LEAST, self._facts.read(connection))
 
     def active(self, environment: str) -> Mapping[str, Sequence[HoldKind]]:
-        """Returns topic -> the kinds of hold on it."""
+        """Returns topic -> kinds of its holds."""
         with self._database.reading() as connection:
             return active_holds(connection, environment)
 
@@ -165,8 +165,8 @@ def _end(until_ms: int | None, reason: str) -> str | None:
 
 
 def end_and_reason(kept: object, reason: str) -> tuple[int | None, Fact | None]:
-    """Returns the end of the hold, and its reason as a fact. The end is None if the hold has none. The fact is None if
-    the reason is only a text, or another release has changed it."""
+    """Returns the end of the hold, and its reason as a fact. The end is None for a hold without an end. The fact is
+    None if the reason is only a text, or another release has changed it."""
     fact = fact_of_column(kept, reason)
     if fact is None or fact.code is not HOLD_ENDS:
         return None, fact

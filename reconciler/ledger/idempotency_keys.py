@@ -37,7 +37,7 @@ class SqlIdempotencyKeys:
         """Stores the request unless its key exists. Raises InvalidValue for a key that cannot be stored unchanged.
 
         A request that takes longer than its lease counts as dead, and the same request is FIRST again. So the work
-        under a key must be harmless if it is done twice. Repairs have claims for this, and jobs have ids.
+        under a key must be harmless if it is done twice. Repairs are harmless by their claims, and jobs by their ids.
         """
         for name, text in (("Idempotency-Key", request.key), ("by", request.by)):
             if not text or not is_storable(text):

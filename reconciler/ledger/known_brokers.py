@@ -1,7 +1,7 @@
 """reconciler_broker: the brokers that routes of topics have named (ports.KnownBrokers).
 
-If a broker has left the route, the other brokers' "not found" is no absence. Without this table, a process that starts
-after that would not know this.
+While a broker is missing from the route, the other brokers' "not found" is no absence. A process that starts later
+knows a missing broker only from this table.
 """
 
 from __future__ import annotations

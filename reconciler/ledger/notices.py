@@ -1,8 +1,8 @@
 """reconciler_notice: the conversations of notifiers, and the events to report.
 
 A claim is one conditional UPDATE in database time, like a claim on a job. Every write needs the version that was read.
-A claim that ends later than any present claim could was dated before the clock was set back. Such a claim is free once
-this process has seen it unchanged for the length of the longest claim.
+If a claim ends later than any present claim could end, it was dated before the clock was set back. Such a claim is free
+once this process has seen it unchanged for the length of the longest claim.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class SqlNotices:
 
     def claim(self, conversation: Conversation, *, token: str, lease_seconds: float) -> Conversation | None:
         """Claims a due conversation, and counts the try. If several processes try, only one of them gets the claim.
-        None if this process did not get it."""
+        None if this process did not get the claim."""
         now = self._database.now()
         values = {
             "version": conversation.version + 1,
@@ -211,8 +211,8 @@ class SqlNotices:
         return replace(conversation, attempts=attempts, version=version, is_claimed=True)
 
     def told(self, conversation: Conversation, *, token: str) -> bool:
-        """Notes that the waiting message was sent. If the process crashes before this, the message is sent again with
-        the same id."""
+        """Notes that the waiting message was sent. If the process crashes before this note, the message is sent again
+        with the same id."""
         with self._database.writing() as connection:
             told = once_told(conversation, now_ms=self._database.read_now_ms(connection))
             return self._release(connection, conversation, token, _values(told))
@@ -240,8 +240,8 @@ class SqlNotices:
         return ~self._is_held(notice_table, over)
 
     def _is_held(self, rows: sa.FromClause, over: Collection[str]) -> sa.ColumnElement[bool]:
-        # A row with a token but without the end of a lease is damaged. It counts as free, or no process could ever send
-        # its message.
+        # A row with a token but without the end of a lease is damaged. Such a row counts as free, or no process could
+        # ever send its message.
         is_living = sa.func.coalesce(rows.c.lease_until_ms, 0) >= self._database.now()
         return rows.c.token.is_not(None) & is_living & rows.c.token.not_in(sorted(over))
 

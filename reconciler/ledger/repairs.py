@@ -44,9 +44,9 @@ class SqlRepairs(RepairClaims):
         self._database = database
 
     def _with_a_claim(self) -> Mapping[str, Any]:
-        """Returns column -> value for times that lie ahead of both database time and the host's clock: the later of
-        both. A time that lies ahead was written while the database's clock was ahead. Uncorrected, the repair would
-        wait until a broker's index reaches this time."""
+        """Returns column -> value for the row's times. A time ahead of database time and of the host's clock was
+        written while the database's clock was ahead. Such a time is lowered to the later of the two clocks. Otherwise
+        the repair would wait until a broker's index reaches the time."""
         now, host_ms = self._database.now(), self._database.clock.now_ms()
         present = sa.case((now > host_ms, now), else_=host_ms)
         times = (repair_table.c.created_at_ms, repair_table.c.sent_at_ms)

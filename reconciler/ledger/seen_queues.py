@@ -2,8 +2,8 @@
 
 The states are rows of reconciler_floor without a group. Readers of floors ask for a group, so they never see rows
 without a group. In a state, queue_offset is the offset below which the queue may have assigned offsets twice. `proof`
-contains the end, the last record, and per group the offset from which its offset proves something again. A ledger
-without the column `proof` stores nothing.
+contains the end, the last record, and for each group the place from which the group's offset proves something again. A
+ledger without the column `proof` stores nothing.
 """
 
 from __future__ import annotations
