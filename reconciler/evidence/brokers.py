@@ -81,7 +81,7 @@ class RemotingBrokerEvidence:
     ) -> None:
         """`retired_brokers`: brokers that never come back. The messages of retired brokers are gone, and no answer of a
         retired broker is awaited. `reused` remembers reused offsets, and `pop_groups` remembers signs of popping: pass
-        objects that other users share. None: this object makes its own."""
+        objects that other users share. None: this object makes such an object for itself."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families

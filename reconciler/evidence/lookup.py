@@ -200,8 +200,8 @@ class Lookups:
     def at_offset(
         self, topic: str, broker_name: str, commit_log_offset: int, unique_key: str
     ) -> Asked[Lookup[StoredMessage]]:
-        """Returns the record at an offset of a broker if the record is this message. ABSENT if the log has no message
-        at the offset (code 1)."""
+        """Returns the record at an offset of a broker if the record has the unique key. ABSENT if the log has no
+        message at the offset (code 1)."""
         places = self._places(topic)
         if isinstance(places, Lookup):
             return known(places)

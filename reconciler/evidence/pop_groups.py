@@ -35,7 +35,7 @@ from reconciler.rocketmq.wire.codes import MQVersion, pop_retry_topics
 
 #: The signs of a group are remembered for this time.
 _REMEMBER_SECONDS = 5.0
-#: A group that moves from gRPC to remoting soon shows no sign of popping. Messages that it popped before may be
+#: A group that moves from gRPC to remoting soon shows no sign of popping. Messages that the group popped before may be
 #: invisible for this time, and old members may acknowledge them (ProxyConfig.maxInvisibleTimeMills of 5.x).
 POPPED_SECONDS = 12 * 3600.0
 #: Modes that decide for all brokers if one broker shows them, the strongest first.

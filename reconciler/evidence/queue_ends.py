@@ -55,7 +55,7 @@ class QueueEnds:
         for place in self._routes.whereabouts(topic):
             name = place.broker_name
             left = {MessageQueue(topic=topic, broker_name=name, queue_id=number) for number in known.get(name, ())}
-            if place.master is None or place.doubt:  # offsets would be another broker's
+            if place.master is None or place.doubt:  # the offsets would be those of another broker
                 silent[name] = place.doubt or place.detail
                 continue
             try:

@@ -19,7 +19,7 @@ SCAN_GROUP = "RECONCILER_SCAN"
 _BEFORE_MS = 600_000
 #: A scan refuses a range of more records than this.
 MAXIMUM_SCANNED = 1_000_000
-#: A position counts as unreadable after this number of moved offsets.
+#: A position counts as unreadable after this number of steps to a moved offset.
 _MAXIMUM_STEPS = 8
 
 

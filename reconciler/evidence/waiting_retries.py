@@ -1,8 +1,8 @@
 """Failed messages that wait for their next try: in a broker's delay queues, and in no queue of their group.
 
 Every retry has a delay level. Each level has its own queue, the oldest message first. The broker shows the offset up to
-which it has delivered each queue (ScheduleMessageService.buildRunningStats). From 5.0 on, too, messages with a delay
-level use these queues and not the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
+which it has delivered each queue (ScheduleMessageService.buildRunningStats). Also on brokers from 5.0 on, messages with
+a delay level use these queues and not the timer wheel (HookUtils.checkIfTimerMessage, read in 5.1.4 to 5.5.0).
 """
 
 from __future__ import annotations

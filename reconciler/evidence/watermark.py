@@ -95,7 +95,7 @@ class Watermarks:
         for place in self._routes.whereabouts(topic):
             if place.master is None:
                 raise BrokerUnavailable(f"{place.broker_name}: {place.detail}")
-            if place.doubt:  # the offsets would be another broker's
+            if place.doubt:  # the offsets would be those of another broker
                 raise BrokerUnavailable(place.doubt)
         placed = self._of_topic(topic, group)
         for retry in (retry_topic(group), *pop_retry_topics):

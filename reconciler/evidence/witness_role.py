@@ -48,7 +48,7 @@ class WitnessRole:
     unread: tuple[str, ...] = ()
     #: The acts that would make the database a primary.
     remedies: tuple[Fact, ...] = ()
-    #: The product of the server. THE_SERVER for the protocol's own one.
+    #: The product of the server. THE_SERVER for the protocol's own server.
     product: Product = THE_SERVER
     #: True if a view is read instead of a table.
     is_view: bool = False
@@ -109,12 +109,13 @@ class WitnessRole:
 
 
 def not_primary(kind: Fact) -> Fact:
-    """Returns the fact that a database is not a primary. `kind`: its role instead."""
+    """Returns the fact that a database is not a primary. `kind`: the role that the database has."""
     return NOT_PRIMARY(kind=kind)
 
 
 def no_sweep() -> Fact:
-    """Returns the fact that an outbox has no sign of life. Without one, unannounced commits cannot be seen."""
+    """Returns the fact that an outbox has no sign of life. Without a sign of life, unannounced commits cannot be
+    seen."""
     return NO_SWEEP()
 
 
