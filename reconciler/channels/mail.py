@@ -102,7 +102,8 @@ class MailChannel:
         """Delivers the message. Returns the refused recipients with the server's answers. All other recipients get the
         message.
 
-        Raises what smtplib raises. Raises ChannelRefused if the server offers too little.
+        Raises what smtplib raises. Raises ChannelRefused if the server does not offer the STARTTLS or the login that
+        the delivery needs.
         """
         context = ssl.create_default_context()
         client = _connection(url, context, Deadline(self._clock, self._delivery_seconds))

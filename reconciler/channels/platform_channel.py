@@ -24,8 +24,8 @@ class Answers(Protocol):
         """Returns if the platform has accepted the notice. Raises ChannelAway or ChannelRefused if the platform has not
         accepted the notice.
 
-        `name`: the notifier's name. `hidden`: the notifier's secrets, which the platform's words may repeat. A URL
-        among them is complete.
+        `name`: the notifier's name. `hidden`: the notifier's secrets, which the platform's words may repeat. If a URL
+        is a secret, `hidden` has the whole URL.
         """
         ...
 

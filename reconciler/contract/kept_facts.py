@@ -1,4 +1,4 @@
-"""The codes of answers to repairs, and of acts by which later commands decide. Ledger rows keep each code beside a
+"""The codes of answers to repairs, and of acts that decide about later commands. Ledger rows keep each code beside a
 text.
 
 The words of a handler, a broker or a driver stay text. Codes and fields must not change as long as a ledger may contain

@@ -42,8 +42,8 @@ def text_or_bytes(stored: bytes) -> str | bytes:
 class ReadRow:
     """A row whose values are safe to work with."""
 
-    #: Column -> value. JSON is parsed, and bytes are bytes. A damaged value is replaced by None, 0, "", or the reader's
-    #: `otherwise`.
+    #: Column -> value. JSON values are parsed, and binary values have the type bytes. A damaged value is replaced by
+    #: None, 0, "", or the reader's `otherwise`.
     values: dict[str, Any]
     #: Table, column and defect of each damaged value. None: no value of the row is damaged.
     damage: str | None

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 #: Characters outside of printable ASCII. A long text without such characters is done quickly.
 _DOUBTFUL = re.compile(r"[^ -~\n\t]+")
-#: The most marks over and under one letter; no language has more. Further marks would cover the lines around the
-#: letter.
+#: The most marks over and under one letter. No language has more marks on a letter. Further marks would cover the lines
+#: around the letter.
 MARKS_MAX = 4
 _MARKS = frozenset({"Mn", "Me"})
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})

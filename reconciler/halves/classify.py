@@ -64,9 +64,9 @@ def open_halves(
 ) -> Iterator[Half]:
     """Yields the states of halves whose newest copy was not ended.
 
-    `delivered` maps each half to whether the message is in its topic. None or a missing half means unknown.
-    `ended_before` names halves with an older copy that was ended. A broker forgets this end once it has put a younger
-    copy back (fillOpRemoveMap).
+    `delivered`: half -> True if the message is in its topic. None or a missing half means unknown. `ended_before` names
+    halves with an older copy that was ended. A broker forgets this end once it has put a younger copy back
+    (fillOpRemoveMap).
     """
     for copy in copies:
         in_topic = delivered.get(copy.identity)
@@ -102,7 +102,7 @@ def uncounted_halves(
     copies: Iterable[HalfCopy], *, rules: CheckRules, now_ms: int, delivered: Mapping[Identity, bool | None]
 ) -> Iterator[Half]:
     """Yields the states of halves in RocksDB that nothing has ended. After the last question, the broker deletes its
-    record of a half without a trace. An END still works afterwards (TransactionalMessageRocksDBService)."""
+    record of a half without a trace. An END still works after the deletion (TransactionalMessageRocksDBService)."""
     for copy in copies:
         in_topic = delivered.get(copy.identity)
         until_ms = copy.born_ms + round((copy.left_alone_seconds + rules.asked_for_seconds) * 1000)

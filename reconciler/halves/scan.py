@@ -101,8 +101,8 @@ class BrokerScan:
         keys: Mapping[str, str] = NO_KEYS,
     ) -> None:
         """`since_ms` limits given-up halves and counted halves to those that were stored since then. `is_counting`
-        counts the outcomes of all halves, which reads all halves and the queues of their topics. `walks` walks the log
-        of a broker up to 4.2 record by record. `keys` is that of half_copy()."""
+        counts the outcomes of all halves, which reads all halves and the queues of their topics. `walks`: True to walk
+        the log of a broker up to 4.2 record by record. `keys` is that of half_copy()."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
