@@ -146,9 +146,10 @@ def _of(name: str, callback: Callable[..., Any]) -> Iterator[str]:
 
 
 def _keys(function: Callable[..., Any]) -> list[str]:
-    """The names in the dictionaries of a function."""
+    """The names in the dictionaries of a function, each once, at its last place."""
     found = [one for one in ast.walk(_tree(function)) if isinstance(one, ast.Dict)]
-    return [str(key.value) for one in found for key in one.keys if isinstance(key, ast.Constant)]
+    names = [str(key.value) for one in found for key in one.keys if isinstance(key, ast.Constant)]
+    return list(dict.fromkeys(reversed(names)))[::-1]
 
 
 def _told(function: Callable[..., Any]) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from reconciler.audit.judged_tables.schema import COLUMNS, RUNS
 from reconciler.contract.unique_key import key_of
 from tests.audit.judged_tables import DAY_MS, audit, day
-from tests.audit.small_evidence import GROUP, START_MS, TOPIC, subscription
+from tests.audit.small_evidence import GROUP, START_MS, TOPIC, SmallEvidence, subscription
 from tests.page_blocks import DOCS, blocks_of
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def answers(tables: Path) -> list[Answers]:
         [(one, *mine, 1, 1, pytest.approx(1_000_000 / 12)) for one in days],
         [(*mine, 6_000, 95_000, 95_000)],
         [("LOST_CONFIRM", ANSWERED)],
-        [(*mine, f"order-{n}-10", key_of(bytes([n, 10]) * 8), at(when), "PARKED") for n, when in enumerate(lost)],
+        [(*mine, f"order-{n}-10", key_of(bytes([n, 10]) * 8), at(when), "LOST", "PARKED") for n, when in enumerate(lost)],
         [(starts[2], at(START_MS + 3 * DAY_MS), *mine, "window")],
         [(at(when), *mine, "LOST", 1) for when in lost],
         [(one, *mine, pytest.approx(500 / 12)) for one in days],
@@ -136,6 +136,21 @@ def test_a_group_without_a_verdict_has_the_cause_of_the_keys_other_group(tmp_pat
         causes = connection.execute("SELECT cause FROM audit_keys WHERE repaired ORDER BY consumer_group").fetchall()
         assert sorted(causes, key=str) == [("LOST_CONFIRM",), (None,)]
         assert connection.execute(QUESTIONS[2]).fetchall() == [("LOST_CONFIRM", 2)]
+
+
+def test_a_commit_that_the_reconciler_never_saw_counts_as_lost(tmp_path: Path) -> None:
+    one = SmallEvidence(subscriptions=[subscription(effects=False)])
+    one.story(bytes([1]) * 16)
+    unseen = bytes([2]) * 16
+    one.add("outbox", unseen, created_at_ms=START_MS + 5_000, business_id="order-2")
+    audit(one.write(tmp_path / "day"), tmp_path / "tables")
+    with duckdb.connect() as connection:
+        connection.execute(VIEWS.replace(ON_PAGE, str(tmp_path / "tables")))
+        ((_, _, _, lost, _, of_a_million),) = connection.execute(QUESTIONS[0]).fetchall()
+        assert (lost, of_a_million) == (1, 500_000)
+        (found,) = connection.execute(QUESTIONS[3]).fetchall()
+        assert found[2:4] == ("order-2", key_of(unseen))
+        assert "NOT_ANNOUNCED_NOT_FOUND" in found
 
 
 def test_days_are_those_of_the_zone_that_the_session_names(asked: duckdb.DuckDBPyConnection) -> None:
