@@ -66,11 +66,12 @@ def answers(tables: Path) -> list[Answers]:
     evidence = [(tables.parent / f"day-{n}/evidence.json").read_bytes() for n in range(3)]
     digests = [[hashlib.sha256(one).hexdigest() for one in of_days] for of_days in (statements, evidence)]
     verdicts = ("violations", "violations", "no answer")
+    keys = [key_of(bytes([number, 10]) * 8) for number in range(ANSWERED)]
     return [
         [(one, *mine, 1, 1, pytest.approx(1_000_000 / 12)) for one in days],
         [(*mine, 6_000, 95_000, 95_000)],
         [("LOST_CONFIRM", ANSWERED)],
-        [(*mine, f"order-{n}-10", key_of(bytes([n, 10]) * 8), at(when), "LOST", "PARKED") for n, when in enumerate(lost)],
+        [(*mine, f"order-{n}-10", keys[n], at(when), "LOST", "PARKED") for n, when in enumerate(lost)],
         [(starts[2], at(START_MS + 3 * DAY_MS), *mine, "window")],
         [(at(when), *mine, "LOST", 1) for when in lost],
         [(one, *mine, pytest.approx(500 / 12)) for one in days],
