@@ -1,4 +1,4 @@
-"""Commands that change something. An act on many messages first shows what it would do."""
+"""Commands that change something. A command for many messages first shows its effect."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 Table = tuple[Sequence[str], Sequence[tuple[object, ...]]]
 
-#: Exit code if the operator declined: nothing was repaired.
+#: Exit code if the person declined and nothing was changed.
 DECLINED = 4
 #: The columns of a table of repairs that a person needs first.
 _FIRST = ("unique key", "verdict", "outcome")
-#: The line that is printed with each dismissal.
+#: The line that is printed after a dismissal.
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
-#: The year of a parsed time of day that has no date.
+#: The year that datetime gives to a time of day without a date.
 _YEAR_OF_NO_DATE = 1900
-#: Most messages of a `dismiss --all` whose outcome is previewed.
+#: Most messages that one `dismiss --all` shows before it asks.
 PREVIEWED_MAX = 100
-#: Most sentences about the lines of one dismissal.
+#: Most explanations that are printed for the keys of one dismissal.
 _SENTENCES_MAX = 20
 
 
@@ -58,30 +58,36 @@ def repair(
     keys: Annotated[
         list[str] | None, typer.Argument(help="Unique keys, or business ids of one message.", show_default=False)
     ] = None,
-    all_open: Annotated[bool, typer.Option("--all", help="Every open loss.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Try failed repairs again.")] = False,
+    all_open: Annotated[bool, typer.Option("--all", help="Repair every open loss.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Try every failed repair again.")] = False,
     topic: TopicOption = None,
     group: GroupOption = None,
     way: Annotated[
         _Way,
         typer.Option(
-            "--by", help="hand-over: give named messages to the group's replay worker, also where nothing is repaired."
+            "--by",
+            help="ladder: repair as the settings say. hand-over: give the named messages to the group's replay worker, "
+            "even if repairs are off.",
         ),
     ] = _Way.LADDER,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Take back instead what waits for a replay worker of the group.")
+        bool, typer.Option("--cancel", help="Take named messages back that wait for the group's replay worker.")
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Verify and show, change nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Judge the keys and show the result. Change nothing.")
+    ] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Verify and repair keys now, through the brakes of the reconciler.
+    """Judge and repair keys now, within the brakes of the reconciler.
 
-    Where nothing is sent, the reason says so, and what would. --all and --failed, of a topic and group if given, show
-    what they would do and ask first, unless --yes. A business id of several messages is refused with their unique keys;
-    --dry-run judges all. Exit code 5: a key has changed since it was shown, and was left; 4: some repairs failed, wait,
-    are held or refused; 2: a key is unknown or cannot be judged.
+    If a message is not sent, the output says why, and what would send it. --all and --failed first show the repairs and
+    ask, unless --yes is given; --topic and --group limit them. A business id that several messages share is refused,
+    and their unique keys are shown. With --dry-run, all these messages are judged.
+
+    Exit code 5: a key has changed since it was shown, and was not repaired. Exit code 4: some repairs failed, wait, are
+    held or were refused. Exit code 2: a key is unknown or cannot be judged.
     """
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.commands.acts.repair import repair_now
@@ -123,7 +129,7 @@ def _named_rows(connections: Connections, report: ManualRepairReport | Dismissal
 def _ask_first(
     preview: ManualRepairReport, every: str, named: Callable[[ManualRepairReport], Table]
 ) -> Mapping[str, str]:
-    """Shows a preview, and asks the person. Returns key -> the word for what the person saw before the yes."""
+    """Shows a preview, and asks the person. Returns key -> word of the state that the person agreed to."""
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
@@ -132,10 +138,8 @@ def _ask_first(
 
 
 def _counted(preview: ManualRepairReport) -> str:
-    """Returns the number of messages as a text. If there are more subscriptions than messages, it has both numbers.
-
-    A message may be lost for several groups.
-    """
+    """Returns a text with the number of messages. If a message is lost for several groups, also with the number of lost
+    subscriptions."""
     messages = len({(key.topic, key.unique_key) for key in preview.keys})
     lines = len(preview.keys)
     text = _messages(messages)
@@ -145,41 +149,46 @@ def _counted(preview: ManualRepairReport) -> str:
 def dismiss(
     keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
     all_waiting: Annotated[
-        bool, typer.Option("--all", help="Everything that waits for a person, 500 messages at most.")
+        bool, typer.Option("--all", help="Close every key that waits for a person, 500 messages at most.")
     ] = False,
     reason: Annotated[
-        str, typer.Option("--reason", help="What was done instead; kept with the verdict.", show_default=False)
+        str,
+        typer.Option(
+            "--reason", help="What a person did instead of a repair. Kept with the verdict.", show_default=False
+        ),
     ] = "",
     topic: TopicOption = None,
     group: GroupOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would come of it and whether a half is open, change nothing.")
+        bool, typer.Option("--dry-run", help="Show each outcome, and which halves are open. Change nothing.")
     ] = False,
     roll_back_half: Annotated[
         bool,
         typer.Option(
             "--roll-back-half",
-            help="Close an open half by END ROLLBACK, if every group of the topic has the effect or is dismissed.",
+            help="Close an open half by END ROLLBACK. Each group of the topic must have the effect, or a dismissal.",
         ),
     ] = False,
     take_back: Annotated[
         bool,
         typer.Option(
-            "--take-back", help="Take a dismissal back instead: the keys wait for a person again, nothing is sent."
+            "--take-back", help="Take the dismissal of named keys back: they wait for a person again. Nothing is sent."
         ),
     ] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Close quarantined keys that a person has seen to: nothing is sent, then or later, and the verdict stays.
+    """Close quarantined keys that a person has dealt with. Nothing is sent, now or later, and the verdict stays.
 
-    A group that has its effect stays as it is. A broker may still deliver a half that is open: the output tells until
-    when, --dry-run before the act. --all, of a topic and group if given, shows what it would do and asks first, unless
-    --yes; what comes meanwhile is left. --take-back is the way back; after it `repair` sends what is lost. Exit code 5:
-    a key has changed since it was shown or has its effect, and stays, or a half that was to be closed was committed; 4:
-    the reconciler still works on one, which stays, or a half that was to be closed may be open still; 2: a key is
-    unknown.
+    A key that has its effect in a group is not closed for that group. A broker may still deliver an open half: the
+    output shows until when, and --dry-run shows this before the act. --all first shows the keys and asks, unless --yes
+    is given; --topic and --group limit it. Keys that come meanwhile are not closed. --take-back undoes a dismissal.
+    After that, `repair` sends the lost messages.
+
+    Exit code 5: a key has changed since it was shown or has its effect, and was not closed; or a half to be closed was
+    committed. Exit code 4: the reconciler still works on a key, which was not closed; or a half to be closed may still
+    be open. Exit code 2: a key is unknown.
     """
     from reconciler.commands.acts.dismiss import dismiss_keys, take_back_dismissals
     from reconciler.commands.acts.operator_actions import operator
@@ -243,7 +252,7 @@ def _all_dismissed(
     dry_run: bool,
     yes: bool,
 ) -> DismissalReport:
-    """Dismisses all keys that wait for a person, after a preview. Raises Exit if the person declines."""
+    """Shows the keys that wait for a person, asks, and dismisses these keys. Raises Exit if the person declines."""
     from reconciler.commands.acts.dismiss import preview_of_all
 
     shown_max = 0 if yes and not dry_run else PREVIEWED_MAX
@@ -273,25 +282,27 @@ def _messages(number: int) -> str:
 
 def hold(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; shown in status.")] = "by hand",
+    reason: Annotated[str, typer.Option("--reason", help="Why repairs stop. `status` shows it.")] = "by hand",
     until: Annotated[
         datetime | None,
         typer.Option(
             "--until",
             formats=["%H:%M", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-            help="UTC; `run` lifts it then. 06:00 is the next one. Default: until `resume`.",
+            help="Time in UTC at which `run` lifts the hold. 06:00 means the next 06:00. Default: until `resume`.",
         ),
     ] = None,
     for_time: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="30m, 2h or 1d; `run` lifts it then.", show_default=False),
+        typer.Option(
+            "--for", metavar="TIME", help="Time after which `run` lifts the hold: 30m, 2h or 1d.", show_default=False
+        ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Stop the repairs of a topic; verification goes on.
+    """Stop the repairs of a topic. Verdicts are still given.
 
-    If a topic has two holds, the later end counts; no end is later than any.
+    If the topic is on hold already, the later end counts. A hold without an end counts as the later one.
     """
     from reconciler.commands.acts.hold import end_of_hold, place_hold
     from reconciler.commands.acts.operator_actions import operator
@@ -323,13 +334,15 @@ def _next_ms(until: datetime, *, now_ms: int) -> int:
 
 def resume(
     topic: Annotated[str, typer.Argument(help="Business topic.")],
-    breaker: Annotated[bool, typer.Option("--breaker", help="Close the circuit breaker; a hold stays.")] = False,
+    breaker: Annotated[
+        bool, typer.Option("--breaker", help="Close only the circuit breaker. A person's hold stays.")
+    ] = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Let the repairs of a topic go on.
+    """Let the repairs of a topic continue.
 
-    Exit code 5: another hold has taken the place of one that was read: nothing is lifted.
+    Exit code 5: another hold has replaced the hold that was read, and nothing was lifted.
     """
     from reconciler.commands.acts.hold import lift_hold
     from reconciler.commands.acts.operator_actions import operator
@@ -356,13 +369,15 @@ def rebuild(
     since: Annotated[
         datetime | None,
         typer.Option(
-            "--since", formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"], help="UTC; default: the open outage's start."
+            "--since",
+            formats=["%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"],
+            help="Time in UTC from which inbox rows are read. Default: the start of the open outage.",
         ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Put what the inboxes hold back into Redis after an outage (the reconciler does it by itself, too)."""
+    """Put the keys of inbox rows back into Redis after an outage. The reconciler does this by itself, too."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 
     from reconciler.commands.acts.operator_actions import operator

@@ -1,8 +1,13 @@
-"""The command `reconciler`. It registers all commands. Only this module turns errors into exit codes:
+"""The command `reconciler`, with all of its commands. Only this module turns errors into exit codes:
 
-0 done and clean · 1 differences, violations or failed checks · 2 usage, configuration, missing evidence · 3 a
-dependency is unreachable · 4 partly done · 5 changed meanwhile · 70 a bug, with its traceback · 130 SIGINT or a second
-SIGTERM.
+- 0: done and clean
+- 1: differences, violations or failed checks
+- 2: a mistake in usage or configuration, or missing evidence
+- 3: a dependency is unreachable
+- 4: partly done
+- 5: changed meanwhile
+- 70: a bug, with its traceback
+- 130: SIGINT, or a second SIGTERM
 """
 
 from __future__ import annotations
@@ -117,7 +122,8 @@ def _name_of(command: CommandInfo) -> str:
 
 
 def _lines_of(error: TyperException) -> list[str]:
-    """Returns the lines that typer would print for an error. For a usage error, they include the command's usage."""
+    """Returns the lines that typer would print for an error. For a usage error, the lines include the command's
+    usage."""
     show = getattr(error, "show", None)
     if show is None:
         return [f"reconciler: {error}"]

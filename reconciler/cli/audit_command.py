@@ -1,6 +1,6 @@
-"""The commands `audit` and `statement`. The process of the audit replaces this process.
+"""The commands `audit` and `statement`. The audit's process replaces this process.
 
-The audit judges without the code of the service.
+So the audit judges without the code of the service.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typer.core import TyperCommand
 
 from reconciler.commands.audit_program import audit_program
 
-#: Settings with which this command passes all arguments to the audit. The audit reads them itself, --help included.
+#: Typer's settings for passing all arguments to the audit, which reads them itself, --help included.
 _ALL_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
-#: Command or option -> words for completion. For an option, these are the values of a closed list. The audit has its
-#: own code for arguments, which no other part imports. A test compares these words with that code.
+#: Words for completion: command -> its options; below, option -> the values of a closed list. The audit has its own
+#: code for arguments, which no other part imports. A test compares these words with that code.
 WORDS = {
     "audit": (
         "--window", "--timezone", "--subscriptions", "--only", "--history", "--no-history", "--outbox", "--inbox",
@@ -40,10 +40,10 @@ VALUES = {
 
 
 class AuditCommand(TyperCommand):
-    """A command with options that this process completes, but does not read."""
+    """A command whose options this process completes without reading them."""
 
     def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[override]  # the context is typer's
-        """Returns the words that begin with this text. Returns none for a value that only the shell can complete."""
+        """Returns the words that begin with `incomplete`; none for a value that only the shell can complete."""
         typed: list[str] = list(ctx.args)
         place = next((one for one in (f"{self.name} {word}" for word in typed) if one in WORDS), self.name or "")
         asked = typed[-1] if typed else ""
@@ -65,12 +65,13 @@ def takes_value(word: str) -> bool:
 
 
 def audit(context: typer.Context) -> None:
-    """Judge a window from outboxes, inboxes, ledger and history: did every committed message take effect once?"""
+    """Judge whether every committed message of a window took effect once. Reads outboxes, inboxes, ledger and
+    history."""
     _become("audit", context.args)
 
 
 def statement(context: typer.Context) -> None:
-    """Verify signed statements of audits (verify DIR --public-key FILE), or make a key pair (keygen FILE)."""
+    """Verify the signed statements of audits (verify DIR --public-key FILE), or make a key pair (keygen FILE)."""
     _become("statement", context.args)
 
 
@@ -81,7 +82,8 @@ def register(app: typer.Typer) -> None:
 
 
 def _become(command: str, arguments: Sequence[str]) -> None:
-    """Replaces this process by the audit. So the caller gets the audit's exit code, and signals reach the audit."""
+    """Replaces this process by the audit, so that the caller gets the audit's exit code, and signals reach the
+    audit."""
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, audit_program(command, *arguments))  # noqa: S606 - our own interpreter

@@ -1,4 +1,4 @@
-"""Commands that run until a stop: run, sweep, announcements, replay and broker. The single pass `once` is here, too."""
+"""Commands that run until a stop: run, sweep, announcements, replay and broker; also `once`, which ends by itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from reconciler.cli.web_command import web_serving
 
 
 def run(config: ConfigOption = None) -> None:
-    """Run the reconciler: announcement consumers, rounds, verification, repair.
+    """Run the reconciler: announcement consumers, rounds, verdicts and repairs.
 
-    Waits for dependencies that are away. SIGTERM finishes the step in hand and ends with 0, a second one ends at once
-    with 130.
+    Waits for dependencies that are away. After SIGTERM, the process finishes its present step and ends with exit code
+    0. After a second SIGTERM, it ends at once with exit code 130.
     """
     from reconciler.commands.run import run_service
 
@@ -36,10 +36,10 @@ def run(config: ConfigOption = None) -> None:
 
 
 def sweep(config: ConfigOption = None) -> None:
-    """Run the sweeper: announce what producers could not, settle outbox rows, answer checks.
+    """Run the sweeper, which announces commits of dead producers, settles outbox rows, and answers check-backs.
 
-    Rows are settled when every inbox has their message. Check-backs of the broker are answered from the outbox for
-    producer groups with answer_checks = true.
+    A row is settled when every inbox has its message. The sweeper answers check-backs from the outbox, for producer
+    groups with answer_checks = true.
     """
     from reconciler.commands.sweep import run_sweeper
 
@@ -49,9 +49,10 @@ def sweep(config: ConfigOption = None) -> None:
 
 
 def announcements(config: ConfigOption = None) -> None:
-    """Run announcement consumers only.
+    """Run announcement consumers, and nothing else.
 
-    reconciler run has its own; several are harmless, leases share the queues out.
+    `reconciler run` has announcement consumers, too. Several processes are harmless, because leases give each queue to
+    one of them.
     """
     from reconciler.commands.announcements import run_announcements
 
@@ -64,14 +65,14 @@ def replay(
     handler: Annotated[
         str,
         typer.Option(
-            "--handler", help="package.module:function of the business handler; called with (message, connection)."
+            "--handler", help="package.module:function of the business handler, called with (message, connection)."
         ),
     ],
     topic: Annotated[str, typer.Option("--topic", help="Business topic.")],
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
     config: ConfigOption = None,
 ) -> None:
-    """Run a replay worker: give handed-over messages to a group's handler, through its inbox."""
+    """Run a replay worker, which gives handed-over messages to a group's handler, through the group's inbox."""
     from reconciler.commands.replay import run_replay
 
     settings, stop = start_service(config)
@@ -80,14 +81,16 @@ def replay(
 
 
 def once(
-    wait: Annotated[float, typer.Option("--wait", min=0, help="Seconds to go on until all is repaired.")] = 60.0,
+    wait: Annotated[
+        float, typer.Option("--wait", min=0, help="Seconds after which the command ends even if repairs are open.")
+    ] = 60.0,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Read the announcements, run rounds until all is repaired and verified, and show the result.
+    """Read the announcements, run rounds until every repair is verified, and show the result.
 
-    Exit code 0: all that was found is repaired and verified; 4: some repairs
-    failed, are held or not yet due.
+    Exit code 0: every repair is verified, and nothing is pending. Exit code 4: some repairs failed, are held or are not
+    due yet, or some keys are still pending.
     """
     from reconciler.commands.once import run_once
 
@@ -101,31 +104,39 @@ def once(
 
 
 def broker(
-    listen: Annotated[str, typer.Option("--listen", help="HOST:PORT; port 0 picks a free one.")] = "127.0.0.1:0",
-    family: Annotated[str, typer.Option("--family", help="3.2.6, 4.2, 4.4, 4.9 or 5.x.")] = "5.x",
-    data: Annotated[Path | None, typer.Option("--data", help="Folder of an append-only log; else memory.")] = None,
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT to listen on. Port 0 picks a free port.")
+    ] = "127.0.0.1:0",
+    family: Annotated[str, typer.Option("--family", help="Family: 3.2.6, 4.2, 4.4, 4.9 or 5.x.")] = "5.x",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder for an append-only log. Default: messages are kept in memory.")
+    ] = None,
     knob: Annotated[
-        list[str] | None, typer.Option("--knob", help="NAME=VALUE, a fault or a setting of the broker; repeatable.")
+        list[str] | None, typer.Option("--knob", help="NAME=VALUE of a fault or setting of the broker. Repeatable.")
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", help="PEM file of its certificate: speak TLS on the same port.")
+        Path | None,
+        typer.Option("--tls-certificate", help="PEM file with the broker's certificate, for TLS on the same port."),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", help="PEM file of the key, if it is not with the certificate.")
+        Path | None, typer.Option("--tls-key", help="PEM file with the key. Default: the file of the certificate.")
     ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option("--tls-client-ca", help="Clients must show a certificate of these authorities.")
+        Path | None,
+        typer.Option(
+            "--tls-client-ca", help="PEM file of authorities. Clients must show a certificate of one of them."
+        ),
     ] = None,
     tls_mode: Annotated[
-        str | None, typer.Option("--tls-mode", help="permissive (as brokers by default), enforcing or disabled.")
+        str | None, typer.Option("--tls-mode", help="permissive (the default of brokers), enforcing or disabled.")
     ] = None,
     users: Annotated[
-        Path | None, typer.Option("--users", help="TOML file of users: requests must be signed by one of them.")
+        Path | None, typer.Option("--users", help="TOML file of users. One of them must sign each request.")
     ] = None,
 ) -> None:
-    """Serve an embedded name server and broker on one port, for demos and tests, until SIGTERM.
+    """Serve an embedded name server and broker on one port until SIGTERM, for demos and tests.
 
-    When ready it prints one JSON line that says where it listens.
+    Once it listens, the command prints one JSON line with its address.
     """
     from reconciler.embedded.serving import serve, server_tls
 

@@ -14,7 +14,7 @@ from reconciler.errors import InvalidValue
 
 
 class RepairChoice(StrEnum):
-    """The rung of the ladder that the demo uses."""
+    """How the demo repairs: by the whole ladder, by one rung, or not at all."""
 
     LADDER = "ladder"
     END = "end"
@@ -25,29 +25,36 @@ class RepairChoice(StrEnum):
 
 def demo(
     context: typer.Context,
-    messages: Annotated[int, typer.Option("--messages", "-m", help="Committed messages.")] = 200,
-    lose: Annotated[int, typer.Option("--lose", "-l", help="How many of them get lost.")] = 12,
-    seed: Annotated[int, typer.Option("--seed", help="Which ones, and in what order.")] = 1,
+    messages: Annotated[int, typer.Option("--messages", "-m", help="Number of committed messages.")] = 200,
+    lose: Annotated[int, typer.Option("--lose", "-l", help="Number of these messages that get lost.")] = 12,
+    seed: Annotated[int, typer.Option("--seed", help="Decides which messages get lost, and their order.")] = 1,
     repair: Annotated[
-        RepairChoice, typer.Option("--repair", help="Rung to use; off leaves the losses.")
+        RepairChoice, typer.Option("--repair", help="The whole ladder, one rung of it, or off: no repairs.")
     ] = RepairChoice.LADDER,
-    keep: Annotated[Path | None, typer.Option("--keep", help="Empty folder that keeps databases and logs.")] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="Empty or new folder for databases and logs, which stay there after the demo."),
+    ] = None,
     namesrv: Annotated[str | None, typer.Option("--namesrv", help="HOST:PORT of a real RocketMQ.")] = None,
     redis_url: Annotated[
-        str | None, typer.Option("--redis-url", help="A real Redis, or @FILE that holds its URL; else a private one.")
+        str | None,
+        typer.Option("--redis-url", help="URL of a real Redis, or @FILE with the URL. Default: a private Redis."),
     ] = None,
     family: Annotated[str, typer.Option("--family", help="Family of the embedded broker.")] = "5.x",
-    audit: Annotated[bool, typer.Option(help="Ends with the audit: on Spark, where it and Java are installed.")] = True,
+    audit: Annotated[
+        bool,
+        typer.Option(help="Whether the demo ends with the audit. It runs on Spark if Spark and Java are installed."),
+    ] = True,
     classic: Annotated[
-        bool, typer.Option("--classic", help="What the original algorithm finds and loses, on 4.2 and on 5.x.")
+        bool, typer.Option("--classic", help="Show what the original design finds and loses, on 4.2 and on 5.x.")
     ] = False,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Lose messages on purpose, find them, repair them, and count: exit code 0 if every count holds."""
+    """Lose messages on purpose, find them, repair them, and count. Exit code 0: every count is as promised."""
     if classic:
         _require_script(context)
         _demo_of_the_original(keep, redis_url, output)
-    from reconciler.demo.run import run_demo  # so only the demo loads plug-ins and drivers
+    from reconciler.demo.run import run_demo  # loaded here, because only the demo needs plug-ins and drivers
 
     outcome = run_demo(
         messages=messages,
@@ -75,7 +82,7 @@ def _require_script(context: typer.Context) -> None:
 
 
 def _demo_of_the_original(keep: Path | None, redis_url: str | None, output: Output) -> NoReturn:
-    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # so only the demo loads drivers
+    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # loaded here, because it loads drivers
 
     outcome = run_classic_demo(keep=keep, redis_url=None if redis_url is None else url_of(redis_url))
     if output is Output.JSON:

@@ -21,9 +21,9 @@ from reconciler.instrumentation.console import ask, people, remark, say
 if TYPE_CHECKING:
     from reconciler.commands.renaming.group_rename import RenameReport
 
-group_app = typer.Typer(help="Consumer groups: give one another name.", no_args_is_help=True)
+group_app = typer.Typer(help="Give a consumer group another name.", no_args_is_help=True)
 
-#: Exit code if the operator declined: nothing was changed.
+#: Exit code if the person declined and nothing was changed.
 DECLINED = 4
 _FIRST = ("what", "where")
 
@@ -31,34 +31,37 @@ _FIRST = ("what", "where")
 @group_app.command("rename")
 def rename(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(help="The name that the settings have.", show_default=False)],
-    new: Annotated[str, typer.Argument(help="Its new name.", show_default=False)],
+    old: Annotated[str, typer.Argument(help="Name of the group in the settings.", show_default=False)],
+    new: Annotated[str, typer.Argument(help="New name of the group.", show_default=False)],
     url: Annotated[
         list[str] | None,
         typer.Option(
             "--url",
-            help="SQLAlchemy URL of an inbox of the group with a login that may write, or @FILE that holds it; one for "
-            "each inbox; else inbox_url.",
+            help="SQLAlchemy URL of an inbox of the group with a login that may write, or @FILE with the URL. Give one "
+            "for each inbox. Default: inbox_url.",
             show_default=False,
         ),
     ] = None,
     leave_waiting: Annotated[
-        bool, typer.Option("--leave-waiting", help="Leave what waits in the topics' queues to the new name.")
+        bool, typer.Option("--leave-waiting", help="Leave messages that wait in the topics' queues to the new name.")
     ] = False,
     pulls: Annotated[
         bool,
-        typer.Option("--pulls", help="Confirm that no member of OLD popped in the last 12 hours: 5.x cannot tell."),
+        typer.Option(
+            "--pulls", help="Confirm that no member of OLD popped in the last 12 hours. 5.x does not show it."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes. Change nothing.")] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Give a consumer group another name, of which no effect happens again: inbox rows, offsets, verdicts.
+    """Give a consumer group another name. No effect happens again, because inbox rows, offsets and verdicts are copied.
 
-    Stop every member, `run` and `sweep` before. It shows what it would do and asks first, unless --yes. Exit code 1:
-    something stands in the way, as it says: nothing was changed; 5: a member came meanwhile, or an offset moved: run
-    it again; 4: declined.
+    Stop every member, `run` and `sweep` before. The command first shows the changes and asks, unless --yes is given.
+
+    Exit code 1: the output says why nothing was changed. Exit code 5: a member came meanwhile, or an offset moved; run
+    the command again. Exit code 4: the person declined.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 

@@ -1,4 +1,4 @@
-"""The command `incomplete`, for inbox rows whose handler committed before it had finished."""
+"""The command `incomplete`, for inbox rows whose handler committed before it returned."""
 
 from __future__ import annotations
 
@@ -23,40 +23,43 @@ from reconciler.instrumentation.console import ask, remark
 if TYPE_CHECKING:
     from reconciler.commands.acts.incomplete import IncompleteReport
 
-#: Exit code if the operator declined: nothing was changed.
+#: Exit code if the person declined and nothing was changed.
 DECLINED = 4
 _FIRST = ("unique key", "outcome")
 
 
 def incomplete(
-    ending: Annotated[Ending, typer.Argument(help="What becomes of the rows.")],
+    ending: Annotated[Ending, typer.Argument(help="What is done with the rows.")],
     context: typer.Context,
     topic: Annotated[str, typer.Option("--topic", help="Business topic.")],
     group: Annotated[str, typer.Option("--group", help="Consumer group.")],
-    reason: Annotated[str, typer.Option("--reason", help="What was found or done; kept with the act.")],
+    reason: Annotated[str, typer.Option("--reason", help="What a person found or did. Kept with the act.")],
     keys: Annotated[list[str] | None, typer.Argument(help="Unique keys.", show_default=False)] = None,
-    every_row: Annotated[bool, typer.Option("--all", help="Every incomplete row of the group.")] = False,
+    every_row: Annotated[bool, typer.Option("--all", help="Every incomplete row of the group in the topic.")] = False,
     also_young: Annotated[
-        bool, typer.Option("--also-young", help="Rows younger than 15 minutes, too: no handler runs for them any more.")
+        bool,
+        typer.Option("--also-young", help="Also end rows younger than 15 minutes. Confirms that their handlers ended."),
     ] = False,
     url: Annotated[
         str | None,
         typer.Option(
             "--url",
-            help="SQLAlchemy URL of the inbox with a login that may write, or @FILE that holds it; else inbox_url.",
+            help="SQLAlchemy URL of the inbox with a login that may write, or @FILE with the URL. Default: inbox_url.",
             show_default=False,
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows, change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the rows. Change nothing.")] = False,
     yes: YesOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """End inbox rows whose handler ended the transaction before it returned.
+    """End incomplete inbox rows: their handler ended the transaction before it returned.
 
-    accept: the effect is whole, and deliveries of the key are duplicates again. delete: the half was undone, and the
-    next delivery runs the handler. --all shows the rows and asks first, unless --yes. A row that is younger than 15
-    minutes is left, since its handler may still be at work. Exit code 4: a row was left, or would be (--dry-run).
+    accept: the effect is whole, so each further delivery of the key is a duplicate. delete: a person has undone the
+    half effect, and the next delivery runs the handler. --all first shows the rows and asks, unless --yes is given. A
+    row younger than 15 minutes stays as it is, because its handler may still run.
+
+    Exit code 4: a requested row stayed as it was, or with --dry-run would stay.
     """
     from reconciler.commands.acts.incomplete import WantedEnding, end_incomplete
     from reconciler.commands.acts.operator_actions import operator

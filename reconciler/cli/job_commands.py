@@ -1,4 +1,4 @@
-"""The commands of `reconciler job`, about long acts that people requested in the console or by the API."""
+"""The commands of `reconciler jobs`, about long acts that people requested in the console or by the API."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from reconciler.instrumentation.console import say
 if TYPE_CHECKING:
     from reconciler.telling.ports.jobs import Job
 
-jobs_app = typer.Typer(help="Long actions that people asked for: progress, result, cancel.", no_args_is_help=True)
+jobs_app = typer.Typer(help="List, show or cancel long acts that people requested.", no_args_is_help=True)
 
 JobArgument = Annotated[str, typer.Argument(help="Id of the job.", show_default=False)]
 _COLUMNS = ("job", "kind", "state", "done", "total", "by", "created", "ended", "error")
@@ -29,7 +29,7 @@ def jobs_list(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """The newest jobs first."""
+    """List the jobs, the newest first."""
     from reconciler.commands.acts.jobs import job_document, list_jobs
     from reconciler.telling.ports.paging import LedgerFilter, all_rows
     from reconciler.wiring.connections import Connections
@@ -45,9 +45,10 @@ def jobs_list(
 
 @jobs_app.command("show")
 def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """One job, and the first keys that did not end well.
+    """Show one job, and the first keys that did not end well.
 
-    Exit code 1: it failed; 4: it was cancelled, or keys did not end well; 2: no job has this id.
+    Exit code 1: the job failed. Exit code 4: the job was cancelled, or some keys did not end well. Exit code 2: no job
+    has this id.
     """
     from reconciler.commands.acts.jobs import find_job, job_document
     from reconciler.commands.acts.repair import RepairLine
@@ -77,9 +78,9 @@ def jobs_show(job_id: JobArgument, config: ConfigOption = None, output: OutputOp
 
 @jobs_app.command("cancel")
 def jobs_cancel(job_id: JobArgument, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """End a job before its next key; what is done stays done.
+    """End a job before its next key. Finished keys are not undone.
 
-    Exit code 4: it had ended by itself; 2: no job has this id.
+    Exit code 4: the job had ended by itself. Exit code 2: no job has this id.
     """
     from reconciler.commands.acts.jobs import cancel_job, job_document
     from reconciler.commands.acts.operator_actions import operator

@@ -30,11 +30,11 @@ ConfigOption = Annotated[
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Form of the result on standard output.")]
 TopicOption = Annotated[str | None, typer.Option("--topic", help="Only this topic.", show_default=False)]
 GroupOption = Annotated[str | None, typer.Option("--group", help="Only this consumer group.", show_default=False)]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it without asking.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Ask no question.")]
 
 
 def read_settings(config: Path | None) -> Settings:
-    """Reads the settings of --config, RECONCILER_CONFIG or the usual places. It sets up logging by these settings.
+    """Reads the settings of --config, RECONCILER_CONFIG or the usual places, and sets up logging by these settings.
 
     Raises one ConfigurationError with every problem of the settings.
     """
@@ -45,7 +45,7 @@ def read_settings(config: Path | None) -> Settings:
 
 
 def start_service(config: Path | None) -> tuple[Settings, StopSignals]:
-    """Reads the settings of a command that runs until a stop. SIGTERM and SIGINT are handled from now on.
+    """Reads the settings of a command that runs until a stop. From now on, SIGTERM and SIGINT request the stop.
 
     Raises one ConfigurationError with every problem of the settings.
     """
@@ -67,7 +67,7 @@ def _set_up_logging(settings: Settings, level: str) -> None:
 
 
 def settings_of(config: Path | None) -> Settings:
-    """Reads the settings, and does not set up logging."""
+    """Reads the settings without setting up logging."""
     with without_collector():
         from reconciler.settings.file import load_settings, settings_path  # pydantic is slow to load
 
@@ -94,9 +94,9 @@ def url_of(text: str) -> str:
 
 
 def warn_of_password(context: typer.Context, url: str, *, instead: str) -> None:
-    """Warns of a password in --url, which everybody on the host can see.
+    """Warns the person of a password in --url, because everybody on the host can see it.
 
-    `instead`: the option that hides a password.
+    `instead`: the options that hide a password.
     """
     source = context.get_parameter_source("url")
     if source is not None and source.name == "COMMANDLINE" and holds_password(url):

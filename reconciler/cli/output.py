@@ -1,7 +1,7 @@
-"""Prints results: a table for people, or one JSON document for programs. Both have the same data.
+"""Prints a result as a table for people, or as one JSON document for programs. Both have the same data.
 
-If the terminal is too narrow for a table, each row becomes a record. The first line of a record has the first values of
-the row. Each further line has one value.
+If the terminal is too narrow for a table, each row becomes a record. The first line of a record has the row's first
+values. Each further line has one value.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 #: Least width of a column with sentences. Sentences in narrower columns are hard to read.
 NARROWEST_SENTENCE = 30
-#: Least width of a value in a record, which is the width of a unique key.
+#: Least width of a value in a record: the width of a unique key.
 NARROWEST_VALUE = 32
 #: Indent of each line of a record except the first line.
 INDENT = "  "
@@ -42,7 +42,8 @@ class Output(StrEnum):
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Prints one JSON object with its schema version to standard output."""
-    # A stream that cannot write a letter may escape it in a form that is not JSON.
+    # A stream may escape a letter that it cannot write, in a form that JSON does not have. So only UTF gets such
+    # letters.
     is_ascii = not (sys.stdout.encoding or "utf-8").lower().startswith("utf")
     text = json.dumps({"schema_version": SCHEMA_VERSION, **document}, default=_jsonable, ensure_ascii=is_ascii)
     say(visible_json(text))
@@ -57,10 +58,11 @@ def print_table(
     to_people: bool = False,
     as_records: bool = False,
 ) -> None:
-    """Prints a table or records to standard output. If the output is no terminal, it prints plain text.
+    """Prints a table or records to standard output, as plain text unless that is a terminal.
 
     `first`: the columns that a person needs first, which also begin a record. `to_people`: prints to standard error,
-    because the table is no data. `as_records`: prints records even if a table fits, for wide tables of few rows.
+    for tables that belong to a question. `as_records`: prints records even if a table fits, for wide tables of few
+    rows.
     """
     from rich.text import Text  # slow to load
 
@@ -100,16 +102,16 @@ def time_text(milliseconds: int | None) -> str:
 
 
 def _columns_kept_whole(rows: Sequence[Row]) -> Collection[int]:
-    """Returns the numbers of the columns whose values are single words, such as keys and times. People copy these."""
+    """Returns the numbers of the columns whose values are single words. People copy such values: keys, times."""
     return {number for number in range(len(rows[0])) if not any(" " in row[number].plain for row in rows)}
 
 
 def _width_needed(names: Sequence[str], rows: Sequence[Row], whole: Collection[int]) -> int:
-    """Returns the width of a table that breaks no word, and wraps sentences into a few lines."""
+    """Returns the width of a table in which no word is broken and each sentence takes a few lines."""
     needed = 1
     for number, name in enumerate(names):
         longest = max(row[number].cell_len for row in rows)
-        # The heading of a column of single words is not wrapped either. A line and two spaces separate two columns.
+        # A column of single words does not wrap its heading, either. A line and two spaces separate two columns.
         needed += 3 + (max(longest, len(name)) if number in whole else min(longest, NARROWEST_SENTENCE))
     return needed
 
@@ -129,8 +131,7 @@ def _table(title: str, names: Sequence[str], rows: Sequence[Row], whole: Collect
 def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, leading: int) -> Iterator[Text]:
     """Yields the lines of all records. Empty cells are left out.
 
-    `leading`: number of cells in the first line of a record. Each further line has one cell with the name of its
-    column.
+    `leading`: number of cells in a record's first line. Each further line has one cell and the name of its column.
     """
     from rich.text import Text
 
@@ -146,7 +147,7 @@ def _records(screen: Console, names: Sequence[str], rows: Sequence[Row], *, lead
 
 
 def _hanging(screen: Console, width: int, before: Text, below: Text, text: Text) -> Iterator[Text]:
-    """Yields the text in lines of this width. A word is broken only if the word is longer than a line."""
+    """Yields the text in lines of this width. Only a word that is longer than a line is broken."""
     room = max(NARROWEST_VALUE, width - below.cell_len)
     fits = text.cell_len <= room and "\n" not in text.plain
     for number, line in enumerate([text] if fits else text.wrap(screen, room)):

@@ -14,7 +14,7 @@ from reconciler.cli.setup_commands import print_diagnoses
 from reconciler.instrumentation.console import say
 from reconciler.words import said
 
-query_app = typer.Typer(help="Commit queries: accept one, or take that back.", no_args_is_help=True)
+query_app = typer.Typer(help="Accept a commit query, or withdraw the acceptance.", no_args_is_help=True)
 
 
 @query_app.command("accept")
@@ -22,18 +22,24 @@ def accept(
     topic: Annotated[str, typer.Argument(help="Topic of the query.", show_default=False)],
     commit_query: Annotated[
         Path | None,
-        typer.Option("--commit-query", metavar="FILE", help="TOML file of commit queries; else those of the settings."),
+        typer.Option(
+            "--commit-query", metavar="FILE", help="TOML file of commit queries. Default: the queries of the settings."
+        ),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why it is accepted although not everything is proved.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", help="Why the query is accepted although a check could not prove it.")
+    ] = "",
     rate: RateOption = 20_000.0,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Accept what a commit query says of your business, on record in the ledger.
+    """Accept a commit query as a proof of commits. The ledger records the act.
 
-    It is tried first, as `doctor` tries it, on halves of the cluster of the settings. What is not proved needs
-    --reason; what is disproved cannot be accepted. It holds for this SQL, key, states and database: after a change the
-    query has to be accepted again. Exit code 1: it is not accepted.
+    The query is checked first, as `doctor` does, on halves of the settings' cluster. If a check proves nothing,
+    --reason is needed. If a check disproves the query, it cannot be accepted. The acceptance counts for this SQL, key,
+    states and database. After a change of these, accept the query again.
+
+    Exit code 1: the query was not accepted.
     """
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.commands.doctor.query_acceptance import accept_query
@@ -66,14 +72,15 @@ def accept(
 @query_app.command("withdraw")
 def withdraw(
     topic: Annotated[str, typer.Argument(help="Topic of the query.", show_default=False)],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is no longer accepted.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why the query is no longer accepted.")] = "",
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take back that a commit query of the topic is accepted, on record in the ledger.
+    """Withdraw the acceptance of a topic's commit query. The ledger records the act.
 
-    It holds from now on in every process, for whichever query of the topic was accepted, until one is accepted again.
-    Exit code 1: one is accepted all the same.
+    From now on, no process counts any query of the topic as accepted, until a person accepts one again.
+
+    Exit code 1: a query of the topic is accepted nevertheless.
     """
     from reconciler.commands.acts.operator_actions import operator
     from reconciler.commands.doctor.query_acceptance import withdraw_query

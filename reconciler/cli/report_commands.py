@@ -35,7 +35,7 @@ class ListingName(StrEnum):
     ACTIONS = "actions"
 
 
-#: Table of `status` -> the columns that a person needs first. In all other tables these are topic and group.
+#: Table of `status` -> the columns that a person needs first. In all other tables, these columns are topic and group.
 _FIRST = {
     "verdicts": ("topic", "group", "state", "verdict"),
     "repairs": ("topic", "scope", "state", "rung"),
@@ -50,16 +50,17 @@ def status(
         typer.Option(
             "--rounds-within",
             min=1,
-            help="Seconds back to which every commit must be accounted for. Default: 300, or 60 intervals if longer.",
+            help="Every commit older than this many seconds must be accounted for. Default: 300, or 60 intervals of "
+            "rounds if these are longer.",
         ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """One sentence: until when every commit is accounted for, or what needs a person; then what there is to know.
+    """Show until when every commit is accounted for, or what needs a person; then the tables with all numbers.
 
-    Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged
-    values need a person; 3: a dependency is away, or commits of long ago are not accounted for.
+    Exit code 1: a quarantined key, a failed repair, an open breaker, keys that stay undecided, or damaged values need a
+    person. Exit code 3: a dependency is away, or old commits are not accounted for.
     """
     with without_collector():
         from reconciler.commands.status.reading import read_status
@@ -83,10 +84,14 @@ def status(
 
 
 def list_rows(
-    what: Annotated[ListingName, typer.Argument(help="Which rows.")] = ListingName.CANDIDATES,
+    what: Annotated[ListingName, typer.Argument(help="The listing.")] = ListingName.CANDIDATES,
     state: Annotated[
         str | None,
-        typer.Option("--state", help=f"Candidates: {', '.join(CandidateState)}; repairs: {', '.join(RepairState)}."),
+        typer.Option(
+            "--state",
+            help=f"Only rows with this state. Candidates: {', '.join(CandidateState)}. "
+            f"Repairs: {', '.join(RepairState)}.",
+        ),
     ] = None,
     verdict: Annotated[
         Verdict | None, typer.Option("--verdict", help="Only candidates with this verdict.", metavar="VERDICT")
@@ -100,10 +105,12 @@ def list_rows(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """List, the newest first: candidates, repairs, rounds, refused announcements (quarantine), outages, floors, or what
-    people did by hand (actions).
+    """List candidates, repairs, rounds, refused announcements (quarantine), outages, floors, or acts of people
+    (actions).
 
-    Exit code 3: nothing ever ran with the environment of the settings.
+    The newest rows come first.
+
+    Exit code 3: no process ever ran with the environment of the settings.
     """
     with without_collector():
         from reconciler.commands.asking.business_ids import business_ids_of
@@ -147,11 +154,12 @@ def explain(
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Tell the life of one message in time order, with the evidence; for a business id or query key, of each of
-    its messages.
+    """Show the life of one message in time order, with the evidence.
 
-    Exit code 2: it is unknown; 3: a dependency is away that might know more, or nothing ever ran with the environment
-    of the settings.
+    For a business id or a query key, show the life of each of its messages.
+
+    Exit code 2: the message is unknown. Exit code 3: a dependency that might know more is away, or no process ever ran
+    with the environment of the settings.
     """
     with without_collector():
         from reconciler.commands.explain import life_stories
@@ -164,7 +172,7 @@ def explain(
     heard += [f"note: {said(note)}" for note in explanation.notes]
     gaps = [f"away: {said(line)}" for line in explanation.away]
     gaps += [f"no answer: {said(line)}" for line in explanation.silent]
-    # A missing answer is printed before what follows from it.
+    # A missing answer is printed before the conclusions that need it.
     stories = [story for story in explanation.stories if story.is_known]
     first = heard if stories else [*gaps, *heard]
     if output is Output.JSON:
@@ -203,7 +211,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
 
 
 def _with_times(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns values in which milliseconds are times for people, at any depth."""
+    """Returns the values, with milliseconds as times for people, at any depth."""
     shown: dict[str, object] = {}
     for name, value in values.items():
         if name.endswith("_ms") and type(value) is int:
@@ -235,11 +243,12 @@ def docs(
     page: Annotated[
         str,
         typer.Argument(
-            help="As messages name it, docs/how-to/install.md#extras or BreakerOpen; zh/ before it: in Chinese."
+            help="Page or section as messages name it: docs/how-to/install.md#extras or BreakerOpen. With zh/ before "
+            "it, the page is in Chinese."
         ),
     ] = INDEX,
 ) -> None:
-    """Print a page of the documentation, or a section of it, as Markdown; without PAGE the list of pages."""
+    """Print a page of the documentation, or one of its sections, as Markdown. Without PAGE, print the list of pages."""
     say(*find(page).splitlines())
 
 

@@ -38,16 +38,21 @@ class ScanOutput(StrEnum):
 
 
 RateOption = Annotated[
-    float, typer.Option("--rate", min=1, help="Records that are read per second from one broker, at most.")
+    float, typer.Option("--rate", min=1, help="Most records that are read per second from one broker.")
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="30m, 2h or 1d: only halves since then are given up, or counted."),
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="30m, 2h or 1d. Only newer halves count as given up, and only these are counted by --classify.",
+    ),
 ]
 WalkOption = Annotated[
     bool,
     typer.Option(
-        "--walk", help="Walk the logs of brokers up to 4.2: one request per record of any topic, so up to hours."
+        "--walk",
+        help="Read the whole log of brokers up to 4.2, with one request per record of any topic. Takes up to hours.",
     ),
 ]
 CommitQueryOption = Annotated[
@@ -55,42 +60,47 @@ CommitQueryOption = Annotated[
     typer.Option(
         "--commit-query",
         metavar="FILE",
-        help="TOML file with one query per topic, which asks your tables what was committed.",
+        help="TOML file with one query per topic. Each query asks your tables what was committed.",
     ),
 ]
 AccessKeyOption = Annotated[
-    str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on.")
+    str | None, typer.Option("--access-key", help="AccessKey of ACL 1.0; from RocketMQ 5.3 on, the name of the user.")
 ]
 SecretKeyOption = Annotated[
-    Path | None, typer.Option("--secret-key-file", help="File with its SecretKey, or password.")
+    Path | None,
+    typer.Option("--secret-key-file", help="File with the SecretKey of ACL 1.0, or with the user's password."),
 ]
 CaFileOption = Annotated[
-    Path | None, typer.Option("--ca-file", help="PEM file of the authorities that are trusted; else the system's.")
+    Path | None, typer.Option("--ca-file", help="PEM file of trusted authorities. Default: those of the system.")
 ]
 CertificateOption = Annotated[
-    Path | None, typer.Option("--certificate-file", help="PEM file of our certificate and key, where it is wanted.")
+    Path | None,
+    typer.Option("--certificate-file", help="PEM file with our certificate and key, for brokers that demand them."),
 ]
 HostNameOption = Annotated[
     bool, typer.Option("--verify-host-name/--any-host-name", help="Whether a certificate must name its host.")
 ]
-TlsOption = Annotated[bool, typer.Option("--tls", help="TLS on every connection.")]
+TlsOption = Annotated[bool, typer.Option("--tls", help="Use TLS on every connection.")]
 
 
 def scan(
     name_servers: Annotated[
         str,
-        typer.Option("--name-servers", "-n", envvar="NAMESRV_ADDR", help="host:port, several with ; between them."),
+        typer.Option(
+            "--name-servers",
+            "-n",
+            envvar="NAMESRV_ADDR",
+            help="host:port of the name servers, separated by semicolons.",
+        ),
     ],
     older_than: Annotated[
         float,
-        typer.Option(
-            "--older-than", min=0, help="Age in seconds from which a half that was not delivered counts as too old."
-        ),
+        typer.Option("--older-than", min=0, help="Age in seconds from which an undelivered half counts as too old."),
     ] = 600.0,
     topic: TopicOption = None,
     rate: RateOption = 20_000.0,
     classify: Annotated[
-        bool, typer.Option("--classify", help="Count how all halves ended, too: reads them, and their topics.")
+        bool, typer.Option("--classify", help="Also count how all halves ended. Reads all halves and their topics.")
     ] = False,
     since: SinceOption = None,
     walk: WalkOption = False,
@@ -103,18 +113,19 @@ def scan(
     verify_host_name: HostNameOption = True,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", min=1, help="Look again after so many seconds, until SIGINT.", show_default=False),
+        typer.Option("--watch", min=1, help="Scan again after this many seconds, until SIGINT.", show_default=False),
     ] = None,
     output: Annotated[
         ScanOutput, typer.Option("--output", "-o", help="Form of the result on standard output.")
     ] = ScanOutput.TABLE,
 ) -> None:
-    """Find stuck transactional messages: which, why, until when brokers still ask, which were given up. Reads only.
+    """Find stuck transactional messages, and show why they are stuck and until when brokers ask for them. Only reads.
 
-    Needs the address of a name server, and no settings, Redis or database. It leaves nothing at the brokers: no group,
-    no topic, no offset. With --commit-query it says of each stuck half whether your own tables call it committed. Exit
-    code 1: a half that was not delivered, and may be committed, is older than --older-than; 3: halves of a broker
-    could not be read; 130: it was stopped (SIGINT), and shows what is known so far.
+    The scan needs the address of a name server, and no settings, Redis or database. It leaves no group, topic or offset
+    at the brokers. With --commit-query, the output shows for each stuck half whether your own tables call it committed.
+
+    Exit code 1: an undelivered half that may be committed is older than --older-than. Exit code 3: halves of a broker
+    could not be read. Exit code 130: the scan was stopped by SIGINT, and shows what it has found so far.
     """
     from reconciler.commands.scan import run_scan
     from reconciler.wiring.half_scan import ScanRequest
@@ -152,7 +163,7 @@ def _business(file: Path) -> Business:
 
 
 def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCredentials | None:
-    """Returns the credentials that the options give. None: the options give no user. Raises InvalidValue."""
+    """Returns the credentials that the options give. None: they give no user. Raises InvalidValue."""
     from reconciler.wiring.half_scan import AclCredentials
 
     if access_key is None and secret_key_file is None:
@@ -170,7 +181,7 @@ def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCred
 def tls_of(
     *, tls: bool, ca_file: Path | None, certificate_file: Path | None, verify_host_name: bool
 ) -> TlsSettings | None:
-    """Returns the TLS settings that the options give. None: no TLS. An option with a file implies TLS."""
+    """Returns the TLS settings that the options give; None without TLS. An option with a file implies TLS."""
     from reconciler.wiring.half_scan import TlsSettings
 
     if not tls and ca_file is None and certificate_file is None:
@@ -184,7 +195,7 @@ def tls_of(
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Shows one progress bar for each broker to people at a terminal."""
+    """Shows one progress bar for each broker, if a person is at a terminal."""
     from rich.progress import (  # slow to load
         BarColumn,
         MofNCompleteColumn,

@@ -44,7 +44,7 @@ _LEVELS: tuple[Level, ...] = ("fail", "note", "ok")
 
 
 class Tree(StrEnum):
-    """The trees of tables. The tables of one tree belong together."""
+    """The trees: sets of tables that are upgraded together."""
 
     OUTBOX = "outbox"
     INBOX = "inbox"
@@ -72,7 +72,7 @@ class Server(StrEnum):
 _REMARKS = {Server.BROKERS: "#", Server.REDIS: "#", Server.POSTGRESQL: "--", Server.MYSQL: "--"}
 
 PlainAclOption = Annotated[
-    bool, typer.Option("--plain-acl", help="The brokers are of 4.4 to 5.2 and have aclEnable=true (ACL 1.0).")
+    bool, typer.Option("--plain-acl", help="The brokers have releases 4.4 to 5.2 and aclEnable=true (ACL 1.0).")
 ]
 #: Step of `uninstall` -> the text that is printed before the lines of this step.
 _STEPS = {
@@ -90,7 +90,10 @@ _STEPS = {
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Validate the settings: all problems at once, exit code 2. Nothing is connected to."""
+    """Check the settings and show all problems at once. Opens no connection.
+
+    Exit code 2: the settings have problems.
+    """
     from reconciler.commands.db import missing_drivers
     from reconciler.settings.schema import MODE_NOT_NEEDED
     from reconciler.wiring.commit_queries import configured_queries
@@ -116,7 +119,7 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
 
 @config_app.command("show")
 def config_show(config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Print the settings in force, secrets and URLs masked."""
+    """Print the settings in force. Secrets and URLs are masked."""
     document = settings_of(config).model_dump(mode="json")
     if output is Output.JSON:
         print_json({"settings": document})
@@ -137,7 +140,7 @@ def _flat(value: object, name: str = "") -> Iterator[tuple[str, str]]:
 
 @config_app.command("schema")
 def config_schema(output: OutputOption = Output.JSON) -> None:
-    """Print the JSON schema of the settings; --output table lists names, defaults and meanings."""
+    """Print the JSON schema of the settings. With --output table, list their names, defaults and meanings."""
     from reconciler.settings.schema import Settings  # pydantic is slow to load
 
     if output is Output.JSON:
@@ -165,21 +168,21 @@ def _meanings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, s
 
 @db_app.command("upgrade")
 def db_upgrade(
-    tree: Annotated[Tree, typer.Argument(help="Which tables.")],
+    tree: Annotated[Tree, typer.Argument(help="The tables to upgrade.")],
     context: typer.Context,
     url: Annotated[
         str | None,
         typer.Option(
             "--url",
             envvar="RECONCILER_DB_URL",
-            help="SQLAlchemy URL of one database, or @FILE that holds it; else those that the settings name.",
+            help="SQLAlchemy URL of one database, or @FILE with the URL. Default: every database of the settings.",
             show_default=False,
         ),
     ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create or upgrade the tables; running it twice is harmless."""
+    """Create or upgrade the tables. Running this twice is harmless."""
     from reconciler.commands.db import upgrade_configured, upgrade_database
 
     if url is None:
@@ -198,13 +201,13 @@ def db_upgrade(
 
 @db_app.command("sql")
 def db_sql(
-    tree: Annotated[Tree, typer.Argument(help="Which tables.")],
-    dialect: Annotated[Dialect, typer.Option("--dialect", help="Database to write the DDL for.")],
+    tree: Annotated[Tree, typer.Argument(help="The tables whose DDL is printed.")],
+    dialect: Annotated[Dialect, typer.Option("--dialect", help="The kind of database.")],
     in_transaction: Annotated[
         bool,
         typer.Option(
             "--in-transaction",
-            help="For a migration that has a transaction of its own: without BEGIN, COMMIT and CONCURRENTLY.",
+            help="Without BEGIN, COMMIT and CONCURRENTLY, for a migration with its own transaction.",
         ),
     ] = False,
     output: OutputOption = Output.TABLE,
@@ -223,14 +226,14 @@ def db_sql(
 def topics_create(
     config: ConfigOption = None,
     business: Annotated[
-        bool, typer.Option("--business", help="Also the configured business topics and groups that do not exist yet.")
+        bool, typer.Option("--business", help="Also create missing business topics and groups of the settings.")
     ] = False,
     business_queues: Annotated[
-        int, typer.Option(help="Queues per master of a business topic that is made.", min=1, max=1024)
+        int, typer.Option(help="Queues per master of each business topic that is created.", min=1, max=1024)
     ] = 8,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Create the unique-key topic and the probe topic on every master, with exactly the configured queues."""
+    """Create the unique-key topic and the probe topic on every master, with the configured number of queues."""
     from reconciler.commands.topics import create_topics
 
     created = create_topics(read_settings(config), business_queues=business_queues if business else None)
@@ -246,13 +249,16 @@ def doctor(
     commit_query: Annotated[
         Path | None,
         typer.Option(
-            "--commit-query", metavar="FILE", help="TOML file of commit queries: whether each can be trusted."
+            "--commit-query", metavar="FILE", help="TOML file of commit queries. Check whether each can be trusted."
         ),
     ] = None,
     name_servers: Annotated[
         str | None,
         typer.Option(
-            "--name-servers", "-n", envvar="NAMESRV_ADDR", help="With --commit-query: host:port, several with ;."
+            "--name-servers",
+            "-n",
+            envvar="NAMESRV_ADDR",
+            help="With --commit-query: host:port of the name servers, separated by semicolons.",
         ),
     ] = None,
     rate: RateOption = 20_000.0,
@@ -264,12 +270,14 @@ def doctor(
     verify_host_name: HostNameOption = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Check every dependency and say what to do about each failure; exit code 1 if a check failed.
+    """Check every dependency, and show what to do about each failure.
 
-    With --commit-query FILE it needs no settings, and reads only: it says whether the queries of `reconciler scan
-    --commit-query` can be trusted, by login, plan, types, collation and role of their databases, and by a dry run on
-    halves that ended in commit or were rolled back. The options of a cluster belong to it. Exit code 1, too, where a
-    person has to accept a query.
+    With --commit-query FILE, check whether the queries of that file can be trusted. This needs no settings, and only
+    reads. It examines login, plan, types, collation and role of each query's database. Then it tries each query on
+    halves that were committed and on halves that were rolled back. --name-servers and the other options of a cluster
+    belong to --commit-query.
+
+    Exit code 1: a check failed, or a person has to accept a query.
     """
     from reconciler.commands.doctor.checks import examine
     from reconciler.wiring.connections import Connections
@@ -315,22 +323,24 @@ def _examined(
 
 
 def rights(
-    server: Annotated[Server, typer.Argument(help="What the statements are for.", show_default=False)],
+    server: Annotated[Server, typer.Argument(help="Kind of server that has the login.", show_default=False)],
     roles: Annotated[
         list[str],
-        typer.Option("--role", help="Role of the login, as in the page on rights; several: --role run --role sweep."),
+        typer.Option(
+            "--role", help="Role of the login (docs/reference/rights.md). For several roles: --role run --role sweep."
+        ),
     ],
     login: Annotated[
         str | None,
-        typer.Option("--login", help="Name of the login; else reconciler_ and the first role.", show_default=False),
+        typer.Option("--login", help="Name of the login. Default: reconciler_ and the first role.", show_default=False),
     ] = None,
     plain_acl: PlainAclOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the statements that give a login the rights of its role, for all that the settings name.
+    """Print the statements that give a login the rights of its role on all servers of that kind in the settings.
 
-    Nothing is connected to. An administrator puts in the PASSWORD (and the CLUSTER of the brokers) and runs them.
+    Opens no connection. An administrator replaces PASSWORD, and CLUSTER for brokers, and runs the statements.
     """
     from reconciler.commands.rights import role_of, statements_of
 
@@ -345,22 +355,22 @@ def rights(
 
 
 def uninstall(
-    prints: Annotated[bool, typer.Option("--print", help="Print the lines; without it nothing is done.")] = False,
+    prints: Annotated[bool, typer.Option("--print", help="Required: the lines are printed, and not run.")] = False,
     although_needed: Annotated[
         bool,
-        typer.Option(
-            "--although-needed", help="Print also how outboxes and inboxes are dropped that are still needed."
-        ),
+        typer.Option("--although-needed", help="Also print how to drop outboxes and inboxes that are still needed."),
     ] = False,
     plain_acl: PlainAclOption = False,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Print the lines that remove the reconciler, in order, for all that the settings name. It runs none of them.
+    """Print the lines that remove everything that the settings name, in their order. Runs none of them.
 
-    Print them while `run` and `sweep` still work. An outbox is the only proof of what was committed, and a group
-    without its inbox applies messages a second time. So while keys are not settled, repairs are not over, members are
-    connected or something is away, their tables are left out, with the reasons, and the exit code is 4.
+    Print the lines while `run` and `sweep` still work. An outbox is the only proof of its commits, and a group without
+    its inbox applies messages a second time. So the tables of outboxes and inboxes are left out while keys are not
+    settled, repairs are not over, members are connected, or a dependency is away. Then the output has the reasons.
+
+    Exit code 4: outboxes and inboxes were left out.
     """
     from reconciler.commands.uninstall import Step, environments_beside, in_the_way, steps_of
     from reconciler.errors import DatabaseAway
@@ -391,13 +401,16 @@ def uninstall(
 
 
 def notify(
-    name: Annotated[str | None, typer.Argument(help="Only this notifier, also a ping.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Only this notifier. A ping is sent only if it is named.", show_default=False)
+    ] = None,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Send a test message to each notifier of the settings; it says that nothing has happened.
+    """Send a test message by each notifier of the settings. The message says that nothing has happened.
 
-    Exit code 1: a receiver refused it, and a person has to mend something; 3: a receiver is away.
+    Exit code 1: a receiver refused the message, and a person has to correct the settings or the receiver. Exit code 3:
+    a receiver is away.
     """
     from reconciler.clock import SystemClock
     from reconciler.commands.notify import send_tests

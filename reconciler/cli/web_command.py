@@ -1,4 +1,4 @@
-"""The commands of `reconciler web`: they serve the console and the HTTP API, and manage users and tokens."""
+"""The commands of `reconciler web`, which serve the console and the HTTP API, and manage users and tokens."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ web_app = typer.Typer(invoke_without_command=True)
 user_app = typer.Typer(help="People who log in.", no_args_is_help=True)
 token_app = typer.Typer(help="Bearer tokens of programs.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="Name under which acts are recorded.", show_default=False)]
-RoleOption = Annotated[str, typer.Option("--role", help="viewer, operator or admin.", show_default=False)]
+NameArgument = Annotated[str, typer.Argument(help="Name that is recorded with each act.", show_default=False)]
+RoleOption = Annotated[str, typer.Option("--role", help="Role: viewer, operator or admin.", show_default=False)]
 
 
 @web_app.callback()
 def web(
     context: typer.Context,
     listen: Annotated[
-        str | None, typer.Option("--listen", help=f"HOST:PORT; default: web.listen, or {LISTEN_DEFAULT}.")
+        str | None, typer.Option("--listen", help=f"HOST:PORT to listen on. Default: web.listen, or {LISTEN_DEFAULT}.")
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Serve the console and the HTTP API until SIGTERM; or, with a command: say who may use them.
+    """Serve the console and the HTTP API until SIGTERM. The commands user and token manage who may use them.
 
-    Dependencies that are away are told on the pages. Exit code 2: the address is not available, or would be unsafe.
+    The pages show which dependencies are away.
+
+    Exit code 2: the address is not available, or listening there would be unsafe.
     """
     if context.invoked_subcommand is not None:
         context.obj = config
@@ -69,8 +71,8 @@ def web_serving(
 ) -> AbstractContextManager[tuple[str, int]]:
     """Serves console and API within the block.
 
-    `does_jobs`: also works on jobs, because no other part of this process works on jobs. `metering`, `repair_rate`: of
-    this process, if it has these. Raises MissingDependency, ConfigurationError.
+    `does_jobs`: True if no other part of this process works on jobs. `metering`, `repair_rate`: metrics and rate of
+    repairs that another part of this process already has. Raises MissingDependency, ConfigurationError.
     """
     with _extra_needed():
         from reconciler.web.server import serving_web
@@ -87,13 +89,14 @@ def user_add(
     name: NameArgument,
     role: RoleOption,
     password_file: Annotated[
-        Path | None, typer.Option("--password-file", help="File that holds the password.", show_default=False)
+        Path | None, typer.Option("--password-file", help="File with the password.", show_default=False)
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Let a person in, or give them another password or role.
+    """Add a person, or change a person's password or role.
 
-    The password is asked for; without a terminal it is a line of standard input. Sessions of before end.
+    The command asks for the password. Without a terminal, it reads one line of standard input. Earlier sessions of the
+    person end.
     """
     with _extra_needed():
         from reconciler.web.access.passwords import hashed_password
@@ -110,7 +113,7 @@ def user_add(
 
 @user_app.command("remove")
 def user_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
-    """Remove a person; their sessions end."""
+    """Remove a person, whose sessions end."""
     with _extra_needed():
         from reconciler.web.access.users_file import change_users
 
@@ -120,7 +123,7 @@ def user_remove(context: typer.Context, name: NameArgument, config: ConfigOption
 
 @user_app.command("list")
 def user_list(context: typer.Context, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Who may log in."""
+    """List the people who may log in."""
     with _extra_needed():
         from reconciler.web.access.users_file import load_users
 
@@ -138,9 +141,9 @@ def token_add(
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Make a token for a program, or another one in its place. It is shown now and never again.
+    """Make a token for a program. It replaces an earlier token of that program, and is shown only once.
 
-    The program sends it as `Authorization: Bearer TOKEN`.
+    The program sends the token as `Authorization: Bearer TOKEN`.
     """
     with _extra_needed():
         from reconciler.web.access.users import WebToken
@@ -158,7 +161,7 @@ def token_add(
 
 @token_app.command("remove")
 def token_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
-    """Take a token back."""
+    """Remove a token. It is no longer valid."""
     with _extra_needed():
         from reconciler.web.access.users_file import change_users
 
@@ -168,7 +171,7 @@ def token_remove(context: typer.Context, name: NameArgument, config: ConfigOptio
 
 @token_app.command("list")
 def token_list(context: typer.Context, config: ConfigOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Tokens and when they end."""
+    """List the tokens, each with the time at which it expires."""
     with _extra_needed():
         from reconciler.web.access.users_file import load_users
 

@@ -22,8 +22,8 @@ COUNT_DIFFERS = Code(
 
 
 def keep_shard_count(client: RedisClient, subscription: Subscription, shards: int) -> None:
-    """Writes the number unless Redis has one. Each round calls this, so the number returns after a loss of memory.
-    Raises RedisAway."""
+    """Writes the number unless Redis has one. Called before a round if the number is missing, such as after a loss of
+    memory. Raises RedisAway."""
     with translated_errors():
         client.hsetnx(meta_key(subscription), "shards", str(shards))
 

@@ -32,8 +32,8 @@ def build_announcement_consumer(
 ) -> AnnouncementConsumer:
     """Makes one consumer for all subscriptions that concern this process. The consumer is not started here.
 
-    The consumer has its own connections. A pull without an answer in time ends its connection, and a repair on the same
-    connection would then be in doubt.
+    The consumer has its own connections. If a pull gets no answer in time, its connection is closed, and a repair on
+    the same connection would then be in doubt.
     """
     settings, evidence = connections.settings, commit_evidence(connections.settings)
     shards, client, routes = settings.unique_key_topic.queues, connections.new_client(), connections.rocketmq.routes
@@ -79,7 +79,7 @@ def _half_source(connections: Connections, client: RemotingClient) -> HalfTopicS
 def stored_halves(connections: Connections) -> StoredHalves | None:
     """Makes the reader of half topics that verdicts need. The reader has its own connections.
 
-    None: there is no topic whose halves are announcements.
+    None: no topic has halves as its announcements.
     """
     settings = connections.settings
     shards: dict[str, list[Shard]] = {}

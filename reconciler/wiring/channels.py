@@ -94,7 +94,7 @@ def make_ping(notifier: NotifierSettings) -> Callable[[], None]:
 
 
 def notifier_problem(notifier: NotifierSettings) -> ReconcilerError | None:
-    """Returns what is wrong with a section, as far as this is known without sending. None: nothing is wrong."""
+    """Returns the problem of a section, without sending. None: no problem is known."""
     try:
         if notifier.kind is NotifierKind.WEBHOOK:
             for text in (text for secret in notifier.secret or () for text in signature_secrets(secret)):

@@ -85,9 +85,9 @@ _QUOTED = {
     # MySQL and MariaDB execute the text of /*! */ and /*M! */.
     True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*|/\*(?!M?!).*?\*/""",
 }
-#: True for MySQL and MariaDB, or False -> pattern that finds :keys, brackets, clauses, commas before brackets, and what
-#: leaves rows out.
-#: The pattern passes over texts, names and comments as a whole. Names stand in quotes, or behind a dot, a colon or AS.
+#: True for MySQL and MariaDB, False for others -> pattern that finds :keys, brackets, clauses, commas before brackets,
+#: and words that leave rows out. The pattern skips texts, names and comments. It takes a word for a name in quotes, or
+#: behind a dot, a colon or AS.
 _WORDS = {
     is_mysql: re.compile(
         rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
@@ -104,8 +104,8 @@ _WORDS = {
     for is_mysql, quoted in _QUOTED.items()
 }
 
-#: Matches the text before the bracket of a common table expression, or of a subquery in FROM. A bracket behind LATERAL
-#: does not match, because such a subquery belongs to one row.
+#: Matches the text before the bracket of a common table expression, or of a subquery in FROM. The text before a
+#: subquery of LATERAL does not match, because such a subquery belongs to one row.
 _SET_OF_ROWS = re.compile(
     rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|(?:STRAIGHT_)?JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S
 )
@@ -134,7 +134,7 @@ class ConfiguredQuery:
 def accepted_query(connections: Connections, one: ConfiguredQuery) -> OperatorAction | None:
     """Returns the act by which a person accepted this query. None: the query is not accepted.
 
-    A topic has one accepted query: the query that was accepted last. Raises DatabaseAway.
+    Of a topic's queries, only the one that was accepted last counts as accepted. Raises DatabaseAway.
     """
     standing = standing_acceptance(connections, one.query.topic)
     return standing if standing is not None and accepted_digest(standing) == one.digest else None
@@ -188,7 +188,7 @@ def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     return found
 
 
-#: Reads a file once for this process. An edited file must not mean one thing to running rounds and another to `status`.
+#: Reads a file once for this process, so that after an edit its rounds and its pages still use the same queries.
 _read_once = cache(read_commit_queries)
 
 
@@ -267,10 +267,10 @@ def _is_of_mysql(url: Secret) -> bool:
 def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     """Returns True if the statement may leave out rows of a key.
 
-    A LIMIT, FETCH or OFFSET leaves rows out if it stands in the same brackets as :keys, in brackets around :keys, in a
-    set of rows in which keys are looked for, or in a set of values that rows must have. A limit leaves no row of a key
-    out in a subquery for a single value, or at the end of the statement with a number above the most rows of an answer.
-    SKIP LOCKED and TABLESAMPLE leave rows out wherever they stand.
+    A LIMIT, FETCH or OFFSET may leave rows out in the same brackets as :keys, in brackets around :keys, in a set of
+    rows that is searched for keys, or in a set of values that rows must have. It is harmless in a subquery for a single
+    value, and at the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE
+    leave rows out anywhere.
     """
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()
@@ -442,7 +442,7 @@ def _key_of(query: CommitQuery, copy: StoredMessage) -> str:
 def _stored_ms(copy: StoredMessage) -> int:
     """Returns the time at which the half first came.
 
-    A half that was put back or parked was stored after its transaction. The time of birth stays right.
+    The stored copy of a half that was put back or parked is later than its transaction, so its time of birth counts.
     """
     is_first = copy.check_times is None and copy.topic in HALF_TOPICS
     return copy.store_timestamp_ms if is_first else copy.born_timestamp_ms
@@ -456,12 +456,12 @@ def examine_query(one: ConfiguredQuery, *, clock: Clock) -> tuple[QueryFinding, 
     from reconciler.evidence.commit_query import SqlCommitQuery  # loads SQLAlchemy
 
     with closing(SqlCommitQuery(one.query, one.url, clock=clock)) as adapter:
-        # A plan is asked for with keys, and without a half there is no key.
+        # A plan needs keys, and without a half there is no key.
         return tuple(told for told in adapter.examine(()) if told.aspect is not QueryAspect.PLAN)
 
 
 def dry_run(one: ConfiguredQuery, ended: EndedHalves, *, clock: Clock) -> tuple[QueryFinding, ...]:
-    """Returns the findings of a try on halves whose end is known. The first finding is the conclusion of all.
+    """Tries a query on halves whose end is known. Returns the findings; the first finding is the conclusion.
 
     A query is not asked if its database, login or plan has a problem. Raises MissingDependency for a driver that is not
     installed.

@@ -30,8 +30,7 @@ from reconciler.words import said
 
 #: Redis counts as away if it does not answer the announcement consumer or a command within this time.
 REDIS_TIMEOUT_SECONDS = 2.0
-#: Pauses before a silent node of a Redis Cluster is asked again. Code that works on the shards of all nodes uses these
-#: pauses.
+#: Pauses before a silent node of a Redis Cluster is asked again, for processes that work on the shards of all nodes.
 NODE_PAUSES = Backoff(first_seconds=0.5, longest_seconds=5.0)
 
 T = TypeVar("T")
@@ -52,7 +51,7 @@ class Connections:
         has_deadlines: bool = True,
         silence_pauses: Backoff | None = None,
     ) -> None:
-        """`repair_rate`: the rate of the whole process, if other connections of the process repair, too.
+        """`repair_rate`: the rate of repairs of the whole process, if it also repairs over other connections.
 
         `has_deadlines`: False for work whose statements may take any time. `silence_pauses`: pauses before a silent
         server is asked again, for processes that answer people. None: databases have PAUSES, and nodes of a Redis
@@ -63,7 +62,7 @@ class Connections:
         self.clock = clock or SystemClock()
         self._repair_rate = repair_rate
         self._silence_pauses = silence_pauses
-        #: Silences of Redis: of the single server, of the primary that Sentinels name, or of each node of a cluster.
+        #: Silences of Redis: one for a single server or the primary of Sentinels, or one for each node of a cluster.
         self.redis_silences = RedisSilences(
             silence_pauses or NODE_PAUSES, self.clock, are_of_nodes=silence_pauses is None
         )
@@ -134,7 +133,7 @@ class Connections:
             return self._ledger
 
     def ledger_now_ms(self) -> int:
-        """Returns the ledger's time. Rounds are dated by this time, because this host's clock may be wrong.
+        """Returns the ledger's time, which counts where this host's clock may be wrong.
 
         Raises DatabaseAway.
         """
@@ -178,7 +177,7 @@ class Connections:
 
     @property
     def admin(self) -> Admin:
-        """The questions and commands that RocketMQ's own tools send to brokers."""
+        """Client for the requests that RocketMQ's own tools send to brokers."""
         return Admin(self.rocketmq.client)
 
     @property
@@ -201,9 +200,10 @@ class Connections:
             return self._repair_rate
 
     def shared(self, make: Callable[[Connections], T]) -> T:
-        """Returns what `make` returned for these connections at the first call, so that a process makes it only once.
+        """Returns the object that `make` made for these connections at the first call, so it is made only once.
 
-        Threads may call this together. `make` has to give what it opens to `close_at_end`. Raises what `make` raises.
+        Threads may call this together. `make` has to register everything that it opens by `close_at_end`. Raises what
+        `make` raises.
         """
         with self._opening:
             if make not in self._shared:

@@ -33,7 +33,7 @@ class EvidenceDatabase:
     url: SecretText = field(repr=False)
     #: The setting that names the database.
     setting: str
-    #: The part of the name that tells several databases of one group apart.
+    #: The part of the name that distinguishes several databases of one group.
     which: str
 
     @property
@@ -98,7 +98,7 @@ class ConfiguredDatabase:
 
 
 def database_fact(tree: str, owners: str) -> Fact:
-    """Returns a database as a fact. The settings may lack this database."""
+    """Returns a database as a fact. The database need not be in the settings."""
     match tree:
         case "outbox":
             return OUTBOX(owners=owners)
@@ -110,8 +110,8 @@ def database_fact(tree: str, owners: str) -> Fact:
 def commit_evidence(settings: Settings) -> CommitEvidence:
     """Returns what proves the commits of each producer group: its outboxes, its commit queries, or nothing.
 
-    A section without outbox_url and without commit queries has only announcements. Raises InvalidValue for a file of
-    queries that cannot be read.
+    Without outbox_url and commit queries, nothing but announcements shows a group's commits. Raises InvalidValue for a
+    file of queries that cannot be read.
     """
     queries = configured_queries(settings)
     return CommitEvidence(
@@ -172,7 +172,7 @@ def configured_databases(settings: Settings) -> list[ConfiguredDatabase]:
 
 
 def named_database(url: Secret, tree: str) -> ConfiguredDatabase:
-    """Returns a database that a person names instead of the settings."""
+    """Returns a database that a person names on the command line, instead of those of the settings."""
     return ConfiguredDatabase(tree=tree, url=secret_text(url), setting="--url", owners="")
 
 

@@ -15,7 +15,7 @@ from reconciler.wiring.connections import Connections
 
 logger = logging.getLogger(__name__)
 
-#: Pause between two looks. A process with a doubt looks again before it begins its work.
+#: Pause between two looks at the environment. A process with a doubt looks again before it begins its work.
 _LOOK_AGAIN_SECONDS = 1.0
 #: Most characters of a broker's name and address. Longer texts are left out, so that name servers cannot fill Redis.
 _BROKER_CHARACTERS_MAX = 512
@@ -59,5 +59,5 @@ def known_brokers(connections: Connections) -> frozenset[str]:
 
 
 def shared_places(connections: Connections) -> list[EnvironmentUses]:
-    """Returns the places where each process of the environment stores its use."""
+    """Returns the places in which each process stores its use of the environment."""
     return [RedisEnvironmentUses(connections.redis), connections.ledger.environment_uses]

@@ -55,7 +55,7 @@ def _open_queries(connections: Connections) -> OpenQueries:
 def half_reading(connections: Connections) -> RemotingHalfReading:
     """Makes the reader of half queues.
 
-    The reader is needed before a message is sent because of a row of the business.
+    If a row of the business proves a loss, the half queues are read before anything is sent.
     """
     return RemotingHalfReading(
         connections.rocketmq,
@@ -94,14 +94,15 @@ def broker_evidence(connections: Connections) -> BrokerEvidence:
 
 
 def pop_groups(connections: Connections) -> PopGroups:
-    """Makes the memory of what brokers show about groups. All askers of a process share this memory."""
+    """Makes the memory of brokers' answers about groups that pop. All parts of a process share this memory."""
     admin, of = connections.admin, connections.rocketmq
     configs = BrokerConfigs(admin, clock=of.clock)
     return PopGroups(admin, of.routes, of.families, configs, clock=of.clock)
 
 
 def reused_offsets(connections: Connections) -> ReusedOffsets:
-    """Makes the memory of what this and earlier processes saw of queues. Only processes with rounds write to it."""
+    """Makes the memory of the queue offsets that this and earlier processes saw. Only processes with rounds write to
+    it."""
     return ReusedOffsets(
         connections.clock, kept=connections.ledger.seen_queues, environment=connections.settings.environment
     )
@@ -110,7 +111,7 @@ def reused_offsets(connections: Connections) -> ReusedOffsets:
 def inbox_evidence(connections: Connections, *, group: str | None = None) -> SqlInboxEvidence:
     """Makes the witness for the inboxes of all subscriptions that have an inbox.
 
-    `group`: looks for rows of this group in the inboxes of all groups that read the same topic.
+    `group`: looks for rows of this group instead, in every inbox of the topic.
     """
     urls: dict[Subscription, list[Secret]] = {}
     for source, url in effect_evidence(connections.settings).inboxes:
@@ -122,5 +123,5 @@ def inbox_evidence(connections: Connections, *, group: str | None = None) -> Sql
 
 
 def inspect_outbox(connections: Connections, url: Secret) -> OutboxInspector:
-    """Makes the reader of one outbox database. The reader answers questions that name no unique key."""
+    """Makes the reader of one outbox database, for questions without a unique key."""
     return OutboxInspector(connections.engine(url, read_only=True))

@@ -35,7 +35,7 @@ class ScanRequest:
     acl: AclCredentials | None = None
     tls: TlsSettings | None = None
     records_per_second: float = RECORDS_PER_SECOND
-    #: Given-up halves and counted halves must be at most this old. None: all halves that still exist.
+    #: Only halves of at most this age are reported as given up, or counted. None: all halves that still exist.
     since_seconds: float | None = None
     #: True: the scan also counts how all halves ended.
     is_counting: bool = False
@@ -119,7 +119,7 @@ def scan_halves(request: ScanRequest, *, progress: Progress) -> list[BrokerFindi
                 delivered = DeliveredCopies(cluster.client, cluster.masters, pace=pace)
                 _ask(request.business, [scan.findings for scan in scans], delivered)
         except KeyboardInterrupt:
-            pass  # the findings so far are returned
+            pass  # the findings so far are returned below
         return sorted([*found, *(scan.so_far() for scan in scans)], key=lambda one: one.broker)
 
 

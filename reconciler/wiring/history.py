@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):
-    """The parts of the recorded process that the history needs. reconciler/wiring/rounds.py has these parts."""
+    """The parts of a process with rounds that the history needs. RoundAssembly has them."""
 
     settings: Settings
     plans: list[TopicPlan]
@@ -117,10 +117,10 @@ def require_pyarrow() -> None:
 
 
 def _look_for_no_pandas(pyarrow: Any) -> None:
-    """Makes the first array while pandas cannot be found, which saves 45 MiB.
+    """Makes pyarrow's first array while pandas cannot be found. This saves 45 MiB.
 
-    For its first array pyarrow loads an installed pandas, to recognise a pandas series. The history has no such series,
-    and pyarrow looks for pandas only once.
+    For its first array, pyarrow loads pandas to recognise a pandas series. The history has no such series, and pyarrow
+    tries to load pandas only once.
     """
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)
@@ -141,7 +141,7 @@ class _WithoutPandas(MetaPathFinder):
 def writing_history(
     recorded: RecordedRounds, *, sink: HistorySink | None, clock: Clock
 ) -> Iterator[HistoryService | None]:
-    """Runs the history's threads within the block. At the end of the block, the rows in hand are sealed."""
+    """Runs the history's threads within the block. At the end of the block, the rows that are left are sealed."""
     if sink is None:
         yield None
         return
@@ -206,7 +206,7 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
 def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
     """Returns queue -> the offset from which announcements are read again after Redis lost its memory.
 
-    None: the subscription has no inbox. Without an inbox no other place has the consumption of the lost rounds. Raises
+    None: the subscription has no inbox, so nothing shows which keys of the lost rounds were consumed. Raises
     DatabaseAway.
     """
     subscription = shard.subscription
@@ -223,7 +223,7 @@ def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Ma
 
 
 def open_reader(settings: Settings) -> HistoryReader | None:
-    """Makes the reader for commands that only show. None: no history is configured. Raises MissingDependency."""
+    """Makes the reader of the history. None: no history is configured. Raises MissingDependency."""
     if settings.history.path is None:
         return None
     require_pyarrow()
@@ -247,7 +247,7 @@ def rows_of_key(settings: Settings, unique_key: str) -> tuple[Sequence[tuple[str
 def read_overview(
     settings: Settings, subscriptions: Sequence[Subscription]
 ) -> tuple[HistoryOverview | None, str | None]:
-    """Returns how far the history has come, or why this is unknown. (None, None): no history is configured."""
+    """Returns the history's progress, and the reason if it is unknown. (None, None): no history is configured."""
     try:
         reader = open_reader(settings)
         if reader is None:

@@ -41,7 +41,7 @@ class AnnouncementStates(Protocol):
 class Metering:
     """The measurements of one process. A process makes one such object.
 
-    Readers are added when a part of the process begins, and removed when this part ends.
+    When a part of the process begins, it adds readers of its state. When it ends, they are removed.
     """
 
     def __init__(self, book: MetricBook, events: EventMetrics, *, clock: Clock) -> None:
@@ -92,7 +92,7 @@ class Metering:
         )
 
     def reading_spans(self, counts: Callable[[], Mapping[str, int]]) -> AbstractContextManager[None]:
-        """Reads the numbers of spans of `reconciler run` by their outcome within the block."""
+        """Reads the numbers of spans of `reconciler run`, by outcome, within the block."""
         return self.book.reading(lambda: [Sample(c.SPANS, (name,), n) for name, n in counts().items()])
 
     def swept(self, report: SweepReport, *, took_seconds: float) -> None:
@@ -107,7 +107,7 @@ class Metering:
         book.put(c.SWEEP_WALK, value=report.walk_rows)
 
     def announced_due(self, report: SweepReport) -> None:
-        """Counts one look for NEW rows between two sweeps. Such a look does not show that sweeps run."""
+        """Counts the rows that were announced between two sweeps. This does not set the time of the last sweep."""
         self.book.add(c.SWEPT_ROWS, "announced", amount=report.announced)
 
 
@@ -161,7 +161,7 @@ def schedule_samples(runner: TickRunner) -> Iterator[Sample]:
 
 
 def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[Sample]:
-    """Yields one sum over all queues of a subscription, because there is no label for a queue."""
+    """Yields one sum over all queues of a subscription, because samples have no label for a queue."""
     sums: Counter[tuple[c.Metric, tuple[str, ...]]] = Counter()
     for one in states:
         place = (one.subscription.topic, one.subscription.group)
@@ -177,7 +177,7 @@ def announcement_samples(states: Iterable[AnnouncementQueueState]) -> Iterator[S
 
 
 def history_samples(counters: Mapping[str, Any]) -> Iterator[Sample]:
-    """Yields the numbers of what the history's threads did."""
+    """Yields the numbers of rows and rounds that the history's threads wrote, dropped or missed."""
     yield Sample(c.HISTORY_WRITTEN, (), counters["rows_spooled"])
     yield Sample(c.HISTORY_DROPPED, (), counters["rows_dropped"])
     yield Sample(c.HISTORY_MISSED, (), counters["rounds_missed"])

@@ -68,8 +68,8 @@ def telling_people(
 ) -> Iterator[NoticeService | None]:
     """Looks for news and sends messages within the block, on threads of its own. None: no notifier is configured.
 
-    `sends`: False if the process already sends due messages of all kinds. The end of the block does not wait for a send
-    that is under way. Such a send ends with the process.
+    `sends`: False if the process already sends due messages of all kinds. The end of the block does not wait for a
+    running send, which ends with the process at the latest.
     """
     listeners = listeners_of(settings)
     if not listeners:

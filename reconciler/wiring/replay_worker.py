@@ -29,7 +29,7 @@ def load_handler(name: str, *, topic: str, group: str) -> Any:
     """
     handler = load_function(name)
     if isinstance(handler, TransactionalHandler):
-        # A decorated handler works only for its own group, so rows of another group would wait for ever.
+        # A decorated handler works only for its own group. Rows of another group would wait for ever.
         if handler.group != group:
             raise InvalidValue("--group", group, f"the handler is decorated for group {handler.group!r}")
         if handler.topics is not None and topic not in handler.topics:
@@ -40,7 +40,7 @@ def load_handler(name: str, *, topic: str, group: str) -> Any:
 def load_function(name: str) -> Any:
     """Returns the object with the name package.module:function. Raises InvalidValue if there is no such object."""
     module_name, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # sys.path of an installed command begins with the command's folder
+    if os.getcwd() not in sys.path:  # an installed command's sys.path has the command's folder instead
         sys.path.append(os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
@@ -56,8 +56,8 @@ def load_function(name: str) -> Any:
 def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
     """Makes a worker that calls the handler through the group's inbox. The worker is not started here.
 
-    The ledger is asked at once what the worker will ask. It is asked nothing else, because the worker's login needs no
-    other table. Raises DatabaseAway.
+    Asks the ledger at once the questions of the worker, so that a missing right or table shows early. Asks nothing
+    else, because the worker's login needs no other table. Raises DatabaseAway.
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings

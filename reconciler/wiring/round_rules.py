@@ -1,4 +1,4 @@
-"""Makes the rules of rounds from the settings. Numbers of rounds depend on the time between two rounds."""
+"""Makes the rules of rounds from the settings. Rules that count rounds depend on the time between two rounds."""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
 
-#: A shard at rest has a round after this number of turns, but after REST_SECONDS_MAX at the latest.
+#: A shard at rest has its next round after this number of turns, or after REST_SECONDS_MAX if that is sooner.
 REST_TURNS = 12
-#: If rows of rest can be stored, a shard at rest has a round this many times less often.
+#: If rows of rest can be stored, the rest of a shard may last this many times longer.
 LONG_REST = LONG_REST_SECONDS_MAX / REST_SECONDS_MAX
 
 
@@ -59,7 +59,7 @@ def broker_repairs(connections: Connections) -> BrokerRepairs:
 
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
-    """Returns one plan for each topic, with all subscriptions of the topic. END and republish reach all of these."""
+    """Returns one plan for each topic, with all of its subscriptions, because END and republish reach all of them."""
     plans, commits, effects = [], commit_evidence(settings), effect_evidence(settings)
     for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
         configured = [s for s in settings.subscriptions if s.topic == topic]
@@ -98,7 +98,7 @@ def _open_redis(connections: Connections) -> RoundRedis:
 def key_in_redis(connections: Connections, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
     """Returns the places in which the Redis primary has a key of a subscription.
 
-    A replica may lag, so no replica is asked. UNKNOWN: the primary does not answer, or its data is damaged.
+    No replica is asked, because a replica may lag. UNKNOWN: the primary does not answer, or its data is damaged.
     """
     settings = connections.settings
     shard = Shard(subscription=subscription, number=shard_of(unique_key, settings.unique_key_topic.queues))
@@ -214,7 +214,7 @@ class RoundAssembly:
         )
 
     def turn(self) -> Turn:
-        """Makes the beginning of a turn for all topics."""
+        """Makes the object that begins a turn for all topics."""
         ledger = self.ledger
         return Turn(
             self.plans,

@@ -47,7 +47,7 @@ _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
 class DrainGaveUp(ReconcilerError):
-    """Turns did not end in time. Leaving these turns unfinished is as safe as a kill -9."""
+    """Some turns did not end in time. Leaving them unfinished is as safe as a kill -9."""
 
     exit_code = INTERRUPTED
 
@@ -59,17 +59,16 @@ class Tick:
     name: str
     interval_seconds: float
     run: Callable[[], object]
-    #: True: another job begins the turns of this job (TickRunner.begin), at most one turn per interval. If a turn still
-    #: runs when the next turn should begin, the next turn begins after it. In a flood each turn takes longer than its
-    #: interval.
+    #: True: another job begins the turns of this job (TickRunner.begin), at most one turn per interval. If a turn takes
+    #: longer than the interval, as in a flood, the next turn begins right after it.
     is_begun: bool = False
 
 
 class StopSignals:
     """Handles SIGTERM and SIGINT, which ask for a stop. A second signal ends the process at once with exit code 130.
 
-    Only the main thread may install this. A separate thread takes the signals, because a Python handler runs inside the
-    main thread at any point. In such a handler, Event.set within Event.wait of the same event would wait for itself.
+    Only the main thread may install this. A separate thread takes the signals, because a Python handler interrupts the
+    main thread at any point. If a handler called Event.set within Event.wait of the same event, it would wait for ever.
     """
 
     def __init__(self) -> None:
@@ -105,7 +104,7 @@ class StopSignals:
 
 
 def _left_to_the_pipe(_number: int, _frame: FrameType | None) -> None:
-    """Replaces the default action of a signal. The byte in the wakeup pipe tells about the signal."""
+    """Replaces the default action of a signal. The signal's byte in the wakeup pipe is handled instead."""
 
 
 class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
@@ -125,8 +124,7 @@ class _Threads(BaseExecutor):  # type: ignore[misc]  # APScheduler has no types
 class _Interval(IntervalTrigger):  # type: ignore[misc]  # APScheduler has no types
     """An interval trigger that lists one due turn after the clock jumped ahead.
 
-    APScheduler's own trigger lists every turn in between. For ten years these are hundreds of millions of turns, and no
-    turn runs until all are listed.
+    APScheduler's own trigger would list every turn in between before any turn runs: hundreds of millions for ten years.
     """
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
@@ -206,15 +204,15 @@ class TickRunner:
             timezone="UTC",
             executors={"default": _Threads()},
             job_defaults={
-                "coalesce": True,  # after a pause one turn is enough, because one round takes all waiting keys
+                "coalesce": True,  # one turn after a pause is enough, because one round takes all waiting keys
                 "max_instances": 1,
-                "misfire_grace_time": None,  # a late turn is better than none
+                "misfire_grace_time": None,  # a late turn still runs
             },
         )
         scheduler.add_listener(lambda event: self._still_runs(event.job_id), EVENT_JOB_MAX_INSTANCES)
         ticks = [tick for tick in self._ticks.values() if not tick.is_begun]
         for tick in ticks:
-            # Jitter, so that two daemons that were started together do not collide at every turn.
+            # With jitter, two daemons that were started together do not collide at every turn.
             scheduler.add_job(
                 self._turn,
                 _Interval(seconds=tick.interval_seconds, jitter=min(1.0, tick.interval_seconds / 10), timezone=UTC),
@@ -239,10 +237,9 @@ class TickRunner:
             raise DrainGaveUp(f"{', '.join(left_behind)} did not end within {self._drain_seconds:g} s: left behind")
 
     def _until_stop(self, scheduler: BackgroundScheduler, ticks: Sequence[Tick]) -> None:
-        """Waits for the stop, and plans turns anew after the wall clock was set back.
+        """Waits for the stop. Makes a new plan of turns if the wall clock was set back.
 
-        APScheduler plans and sleeps by the wall clock. Without a new plan APScheduler would sleep until the old time
-        comes again.
+        APScheduler plans and sleeps by the wall clock, and would otherwise sleep until the planned time.
         """
         while not self._clock.wait(self._stop, CLOCK_WATCH_SECONDS):
             now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
@@ -317,7 +314,7 @@ class TickRunner:
         return False
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
-        # Only a person can correct the configuration, so the service stops. Supervisor and alarm notice the stop.
+        # Only a person can correct the configuration, so the service stops. Its supervisor and an alarm notice that.
         logger.error("daemon_stops", extra={"job": tick.name, "cause": type(error).__name__, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()

@@ -1,8 +1,8 @@
 """Checks that the number of shards of a subscription equals that of the settings.
 
 With two numbers, one key would be in two places. Redis stores the number beside the sets. After Redis has lost its
-memory, the rounds in the ledger show the number. If two processes have different settings, the settings without earlier
-rounds are refused. Which process is faster does not matter.
+memory, the rounds in the ledger show the number. So if two processes have different settings, the process whose number
+differs from earlier rounds is refused, even if it starts first.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ShardNumbers:
         self._all_asked_at: float | None = None
 
     def problem(self, subscription: Subscription) -> Fact | None:
-        """Returns why the sets of a subscription must not be used. None: they may be used. It only reads."""
+        """Returns why the sets of a subscription must not be used; None if they may be used. Only reads."""
         return self._refusal(subscription, self._number_of(subscription))
 
     def problems(self, subscriptions: Sequence[Subscription]) -> Mapping[Subscription, Fact]:
@@ -61,10 +61,11 @@ class ShardNumbers:
         return None if why is None else said(why)
 
     def keep(self, subscription: Subscription) -> Fact | None:
-        """Returns the problem of a subscription, which is logged once. Without a problem, stores the number if none is.
+        """Returns the problem of a subscription, and logs it once. If Redis has no number, and the ledger's rounds show
+        no other number, stores the settings' number.
 
-        Raises ConfigurationError if all stored numbers are one other number. In this case the settings are wrong, even
-        for a subscription without a stored number.
+        Raises ConfigurationError if all stored numbers are equal, and differ from the settings. Then the settings are
+        wrong, even for a subscription without a stored number.
         """
         number = self._number_of(subscription)
         if number != str(self._shards) and not (number is None and self._are_all_just_asked()):
@@ -96,7 +97,8 @@ class ShardNumbers:
         return None if number in (None, str(self._shards)) else why_refused(subscription, number, self._shards)
 
     def _number_of(self, subscription: Subscription) -> str | None:
-        """Returns the number of shards in Redis, or else in the ledger. None: neither has a number."""
+        """Returns the number in Redis; if Redis has none, the number of the ledger's rounds if it differs from the
+        settings. Otherwise None."""
         stored = stored_shard_count(self._connections.redis, subscription)
         return stored if stored is not None else self._numbers_in_ledger([subscription])[subscription]
 
@@ -104,7 +106,7 @@ class ShardNumbers:
         """Returns subscription -> what _number_of() returns. All subscriptions are asked together."""
         redis = self._connections.redis
         numbers = dict(stored_shard_counts(redis, self._subscriptions))
-        # The server of a left-out subscription is away, so a second question raises the error.
+        # The server of a missing subscription is away, so asking again raises the error.
         numbers |= {one: stored_shard_count(redis, one) for one in self._subscriptions if one not in numbers}
         without = [one for one, number in numbers.items() if number is None]
         if without:

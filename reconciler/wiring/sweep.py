@@ -55,7 +55,7 @@ def build_sweeper(connections: Connections, *, stop: threading.Event) -> Sweeper
 
 
 def open_outboxes(connections: Connections) -> dict[SecretText, SqlOutbox]:
-    """Opens one outbox for each URL. An outbox that is away stops no other outbox, and is swept when it is back.
+    """Opens one outbox for each URL. An outbox that is away stops no other outbox, and is swept once it answers.
 
     Raises DatabaseAway if all outboxes are away, and ConfigurationError for missing tables.
     """

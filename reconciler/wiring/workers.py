@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 class _CallFailure:
-    """A call that failed. `error`: what it raised. Without an error, the pool was closed before the call."""
+    """A failed call, with the error that it raised. None: the pool was closed before the call."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
@@ -34,7 +34,7 @@ class ThreadWorkers:
         numbers = iter(range(len(items)))
 
         def work() -> None:
-            # Each thread gets one task for all its items, because a task costs as much as half a request.
+            # Each thread gets one task for all of its items, because a task costs as much as half a request.
             for number in numbers:
                 try:
                     outcomes[number] = function(items[number])
