@@ -129,7 +129,7 @@ def _named_rows(connections: Connections, report: ManualRepairReport | Dismissal
 def _ask_first(
     preview: ManualRepairReport, every: str, named: Callable[[ManualRepairReport], Table]
 ) -> Mapping[str, str]:
-    """Shows a preview, and asks the person. Returns key -> word of the state that the person agreed to."""
+    """Shows a preview, and asks the person. Returns key -> the word of the state that the preview showed."""
     if not preview.keys:
         return preview.seen
     print_table("Would be repaired", *named(preview), first=_FIRST, to_people=True)
@@ -152,10 +152,7 @@ def dismiss(
         bool, typer.Option("--all", help="Close every key that waits for a person, 500 messages at most.")
     ] = False,
     reason: Annotated[
-        str,
-        typer.Option(
-            "--reason", help="What a person did instead of a repair. Kept with the verdict.", show_default=False
-        ),
+        str, typer.Option("--reason", help="What a person did instead. Kept with the verdict.", show_default=False)
     ] = "",
     topic: TopicOption = None,
     group: GroupOption = None,

@@ -54,7 +54,7 @@ def demo(
     if classic:
         _require_script(context)
         _demo_of_the_original(keep, redis_url, output)
-    from reconciler.demo.run import run_demo  # loaded here, because only the demo needs plug-ins and drivers
+    from reconciler.demo.run import run_demo  # only the demo needs them
 
     outcome = run_demo(
         messages=messages,
@@ -82,7 +82,10 @@ def _require_script(context: typer.Context) -> None:
 
 
 def _demo_of_the_original(keep: Path | None, redis_url: str | None, output: Output) -> NoReturn:
-    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # loaded here, because it loads drivers
+    from reconciler.demo.classic.script import (
+        FAMILIES,
+        run_classic_demo,
+    )  # only the demo needs drivers
 
     outcome = run_classic_demo(keep=keep, redis_url=None if redis_url is None else url_of(redis_url))
     if output is Output.JSON:

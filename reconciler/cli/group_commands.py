@@ -47,9 +47,7 @@ def rename(
     ] = False,
     pulls: Annotated[
         bool,
-        typer.Option(
-            "--pulls", help="Confirm that no member of OLD popped in the last 12 hours. 5.x does not show it."
-        ),
+        typer.Option("--pulls", help="Confirm that no member of OLD popped in the last 12 hours. 5.x cannot show it."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes. Change nothing.")] = False,
     yes: YesOption = False,
@@ -58,10 +56,9 @@ def rename(
 ) -> None:
     """Give a consumer group another name. No effect happens again, because inbox rows, offsets and verdicts are copied.
 
-    Stop every member, `run` and `sweep` before. The command first shows the changes and asks, unless --yes is given.
+    Stop every member, `run` and `sweep` before. The command shows the changes first and asks, unless --yes is given.
 
-    Exit code 1: the output says why nothing was changed. Exit code 5: a member came meanwhile, or an offset moved; run
-    the command again. Exit code 4: the person declined.
+    Exit code 1: the output says why nothing was changed. 5: a member came, or an offset moved; try again. 4: declined.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # slow to load
 

@@ -1,4 +1,4 @@
-"""Prints a result as a table for people, or as one JSON document for programs. Both have the same data.
+"""Prints a result as a table for people, or as one JSON document for programs, with the same data.
 
 If the terminal is too narrow for a table, each row becomes a record. The first line of a record has the row's first
 values. Each further line has one value.

@@ -121,7 +121,7 @@ def scan(
 ) -> None:
     """Find stuck transactional messages, and show why they are stuck and until when brokers ask for them. Only reads.
 
-    The scan needs the address of a name server, and no settings, Redis or database. It leaves no group, topic or offset
+    The scan needs the address of a name server, and no settings, Redis or database. No group, topic or offset is left
     at the brokers. With --commit-query, the output shows for each stuck half whether your own tables call it committed.
 
     Exit code 1: an undelivered half that may be committed is older than --older-than. Exit code 3: halves of a broker

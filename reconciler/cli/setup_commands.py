@@ -272,10 +272,10 @@ def doctor(
 ) -> None:
     """Check every dependency, and show what to do about each failure.
 
-    With --commit-query FILE, check whether the queries of that file can be trusted. This needs no settings, and only
-    reads. It examines login, plan, types, collation and role of each query's database. Then it tries each query on
-    halves that were committed and on halves that were rolled back. --name-servers and the other options of a cluster
-    belong to --commit-query.
+    With --commit-query FILE, check whether the queries of that file can be trusted. This check needs no settings, and
+    only reads. First, login, plan, types, collation and role of each query's database are examined. Then each query is
+    tried on halves that were committed and on halves that were rolled back. --name-servers and the other options of a
+    cluster belong to --commit-query.
 
     Exit code 1: a check failed, or a person has to accept a query.
     """

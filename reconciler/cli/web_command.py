@@ -141,7 +141,7 @@ def token_add(
     ],
     config: ConfigOption = None,
 ) -> None:
-    """Make a token for a program. It replaces an earlier token of that program, and is shown only once.
+    """Make a token for a program. The token replaces an earlier one of that program, and is shown only once.
 
     The program sends the token as `Authorization: Bearer TOKEN`.
     """
@@ -161,7 +161,7 @@ def token_add(
 
 @token_app.command("remove")
 def token_remove(context: typer.Context, name: NameArgument, config: ConfigOption = None) -> None:
-    """Remove a token. It is no longer valid."""
+    """Remove a token, which is no longer valid then."""
     with _extra_needed():
         from reconciler.web.access.users_file import change_users
 

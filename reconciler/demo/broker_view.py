@@ -22,7 +22,7 @@ VIEW_GROUP = "demo-view"
 
 
 class BrokerView:
-    """Requests to the brokers. One thread uses this object. Its connections are closed at the end of the block."""
+    """Requests to the brokers. One thread uses this object. The end of the block closes the connections."""
 
     def __init__(self, job: DemoJob, clock: Clock) -> None:
         self._topic = job.topic

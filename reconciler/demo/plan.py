@@ -1,4 +1,4 @@
-"""The plan of the demo's producers: the fate of each message. It depends only on the given numbers and the seed."""
+"""The plan of the demo's producers: the fate of each message, by the given numbers and the seed alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Child processes of the demo. Their output goes to files. They are watched, and stopped by pid.
+"""Child processes of the demo, with their output in files. The demo watches its children, and stops them by pid.
 
-Producers and consumers are killed and restarted often. They are forked from a process that has imported all modules,
+Producers and consumers are killed and restarted often. A process that has imported all modules forks each of them,
 because otherwise each start would need seconds of processor time for imports.
 """
 

@@ -1,7 +1,8 @@
 """A producer process of the demo. `main` runs in a forked process.
 
-The process sends its share of the plan by producers.TransactionalProducer. To lose a message, its transport drops
-END_TRANSACTION on the way out, and the broker's check-backs on the way in. So the demo also works with a real broker.
+The process sends its share of the plan by producers.TransactionalProducer. To lose a message, the process' transport
+drops END_TRANSACTION on the way out, and the broker's check-backs on the way in. So the demo also works with a real
+broker.
 """
 
 from __future__ import annotations

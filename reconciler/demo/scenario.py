@@ -62,7 +62,7 @@ class Scenario:
         self._children = children
         self._clock = clock
         self._patience = Patience(clock)
-        #: Name -> consumer that should run. If it was killed, it is restarted.
+        #: Name -> consumer that should run. The demo restarts a consumer that was killed.
         self._consumers: dict[str, Child] = {}
         #: The daemon and the sweeper.
         self._services: list[Child] = []

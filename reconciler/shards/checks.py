@@ -114,7 +114,8 @@ def check_redis(
             judge(found)
             return found
         # The client may know the nodes from before a fail-over. A replica answers all questions of this module, so only
-        # this step makes the client ask for the nodes again. Without it, a healthy cluster would be refused for ever.
+        # this step makes the client ask for the nodes again. Without this step, a healthy cluster would be refused for
+        # ever.
         client.nodes_manager.initialize()
 
     def check(name: str, node: redis.Redis) -> list[RedisFinding]:
@@ -335,8 +336,8 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
 
 
 def _commands_of_proofs(keys: ShardKeys) -> list[tuple[Any, ...]]:
-    """Returns commands that a login made for an older release may lack. Without them, this release works as that older
-    release did."""
+    """Returns commands to which a login of an older release may have no right. Without this right, rounds work as in
+    that older release."""
     return [("HGET", keys.proofs, "probe/0"), ("HSET", keys.proofs, "probe/0", "")]
 
 

@@ -1,4 +1,4 @@
-"""The Redis client of the rounds. It uses only the primary, and waits longer for a round's MULTI than for other
+"""The Redis client of the rounds. The client uses only the primary, and waits longer for a round's MULTI than for other
 commands.
 
 One client serves all commands, so a round uses the new primary once a plain command has found it. A second client with

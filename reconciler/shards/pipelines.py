@@ -30,7 +30,7 @@ def by_node(client: RedisClient, items: Iterable[T], key_of: Callable[[T], str])
         return [(client, list(items))]
     nodes: dict[str, tuple[Redis, list[T]]] = {}
     for item in items:
-        with suppress(RedisClusterException):  # no node serves its slot
+        with suppress(RedisClusterException):  # no node serves the item's slot
             node: Any = client.get_node_from_key(key_of(item))  # type: ignore[no-untyped-call]  # redis-py has no annotation
             _, of_node = nodes.setdefault(node.name, (client.get_redis_connection(node), []))
             of_node.append(item)

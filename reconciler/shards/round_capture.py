@@ -189,7 +189,8 @@ class RedisRoundCapture:
                 pipe.execute_command(*command)
             epoch, generation, *pages = pipe.execute()
         if not matched.is_over:
-            # This set is read by rank. Its cursor is the number of members read so far, and 0 after the last page.
+            # The matched set is read by rank. The cursor is the number of members read so far, and 0 after the last
+            # page.
             pages[-1] = (0 if len(pages[-1]) < MEMBERS_A_PAGE else matched.cursor + MEMBERS_A_PAGE, pages[-1])
         found = [(int(cursor), list(members)) for cursor, members in pages]
         return epoch_of(shard, epoch), generation_of(shard, generation), found

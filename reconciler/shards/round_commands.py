@@ -6,13 +6,13 @@ by that hash. Plain commands would be worse in three ways:
 
 - If a command of a MULTI fails, the later commands still run and delete. An error stops the script before it deletes.
 - The script compares epoch and generation, so a client that repeats it moves nothing twice.
-- The script changes pending key by key. Its cost depends on the keys that were announced and consumed since the last
-  round, and not on the number of pending keys.
+- The script changes pending key by key. So the cost of a round depends on the keys that were announced and consumed
+  since the last round, and not on the number of pending keys.
 
 Times of rounds never run backwards. Redis' clock does, if somebody sets it back or if a node with a slower clock takes
 over. If the times of rounds are then far ahead of the clock, new keys get the clock's time, because they would
 otherwise not age until the clock has caught up. Pending keys with a time ahead of the clock get the clock's time, too.
-This only lowers the times of keys, and the floor requires only that no key has a later time than its round.
+Lower times of keys do no harm, because the floor only requires that no key has a later time than its round.
 """
 
 from __future__ import annotations

@@ -54,8 +54,7 @@ _RELEASE_LEASE = RedisScript("reconciler.shards", "release_lease.lua")
 class RedisHalfSets:
     """Announced keys and offsets in Redis. Shared by threads.
 
-    It uses the commands EVALSHA, SCRIPT LOAD, HGET and SCARD. Its scripts use HGET, HSET, SADD, SCARD, GET, SET and
-    UNLINK.
+    Commands: EVALSHA, SCRIPT LOAD, HGET and SCARD. Inside scripts: HGET, HSET, SADD, SCARD, GET, SET and UNLINK.
     """
 
     def __init__(self, client: RedisClient, *, clock: Clock | None = None) -> None:
@@ -117,7 +116,7 @@ class RedisHalfSets:
     ) -> Admission:
         """Runs one script: compares the offset, adds the keys, stores the proof, moves the offset.
 
-        If the login may not use K:apart, the keys of `apart` get ordinary verdicts. If it may not use K:proofs, no
+        If the login may not use K:apart, the keys of `apart` get ordinary verdicts. Without the right to K:proofs, no
         proof is stored, and only this process knows the last record that it read.
         """
         keys = ShardKeys(shard)
@@ -203,8 +202,8 @@ class RedisHalfSets:
 
 
 class RedisCommitSets:
-    """Consumed keys in Redis. Shared by threads. It uses SADD only (never MULTI), and HGET on the meta hash if
-    permitted."""
+    """Consumed keys in Redis. Shared by threads. Commands: SADD, never in a MULTI, and HGET on the meta hash if the
+    login may use it."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -225,8 +224,8 @@ class RedisCommitSets:
                 raise
 
     def _record_streamed(self, client: redis.Redis, names: Sequence[str], unique_keys: Sequence[str]) -> None:
-        # The server runs the first commands while the next ones are packed. This is nearly twice as fast as pipeline(),
-        # which packs everything before it sends anything.
+        # The server runs the first commands while the next ones are packed. pipeline() packs everything before it sends
+        # anything, and takes nearly twice as long.
         connection: Any = client.connection_pool.get_connection()
         refused: exceptions.ResponseError | None = None
         try:

@@ -1,9 +1,9 @@
 """An asynchronous connection of the caller, for CallersConnection's synchronous statements.
 
 SQLAlchemy's asyncio runs synchronous code in a greenlet, which returns control to the loop while the driver waits. This
-module does the same with a driver's own connection, so each procedure is written once. It never commits or rolls back,
-and begins a transaction only on a SQLAlchemy connection, as callers_connection.py does. asyncpg has no autocommit mode:
-it commits every statement outside of a transaction.
+module does the same with a driver's own connection, so each procedure is written once. The module never commits or
+rolls back, and begins a transaction only on a SQLAlchemy connection, as callers_connection.py does. asyncpg has no
+autocommit mode, and commits every statement outside of a transaction.
 """
 
 from __future__ import annotations

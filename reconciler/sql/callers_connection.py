@@ -2,7 +2,7 @@
 
 Outbox row and business, or inbox row and effect, are one transaction on the service's own connection: a SQLAlchemy
 Session or Connection, or a connection of sqlite3, psycopg, psycopg2 or PyMySQL. This module never commits or rolls
-back. It begins a transaction only on a SQLAlchemy connection, where SQLAlchemy's first statement would begin it anyway.
+back. A transaction is begun only on a SQLAlchemy connection, whose first statement would begin it anyway.
 
 The driver knows about autocommit and an open transaction: sqlite3 by isolation_level (from Python 3.12 on autocommit)
 and in_transaction, psycopg by autocommit and libpq's transaction status, PyMySQL by the flags in the server's last

@@ -137,7 +137,7 @@ def open_engine(
     connections use its present user and password. Raises InvalidValue for a malformed URL, and MissingDependency if a
     driver is not installed.
 
-    - `read_only`: the engine cannot write. It neither creates a SQLite file nor changes a file's journal mode.
+    - `read_only`: the engine cannot write. Neither is a SQLite file created nor its journal mode changed.
     - `must_exist`: a missing SQLite file counts as away, and no empty file is created.
     - `autocommit` (single_statements.py): every statement is a transaction. No pooled connection is tested before use.
     - `silence_seconds`: the longest wait for a statement of MySQL and MariaDB without `statement_seconds`.

@@ -125,8 +125,8 @@ class IncompleteRows:
         return ended
 
     def _without_former_name(self, row: IncompleteRow) -> sa.Delete:
-        """Returns the statement that deletes the effect's second row, which is written for releases up to 0.2.0. That
-        row would make the key a duplicate."""
+        """Returns the statement that deletes the effect's second row, which is written for releases up to 0.2.0. The
+        second row would make the key a duplicate."""
         at_ms = inbox.c.applied_at_ms
         return sa.delete(inbox).where(
             inbox.c.consumer_group == self._group,

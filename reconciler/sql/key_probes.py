@@ -26,12 +26,12 @@ def probe(
 ) -> sa.CursorResult[Any]:
     """Executes the query for rows whose column is one of the keys, in no order. Columns keep their names.
 
-    `always`: a query with exactly one row. Its columns come first in every row of the answer. If no key is found, the
+    `always`: a query with exactly one row, whose columns come first in every row of the answer. If no key is found, the
     answer is one row, with NULLs after these columns.
 
     While PostgreSQL's statistics are missing or old, as on a table that has just grown, it reads all rows of a
-    subscription for `IN (500 keys)`. Its driver also needs 7 ms for 500 parameters. PostgreSQL plans a LATERAL subquery
-    with OFFSET separately, for one key. Other databases probe the index for each key of a list.
+    subscription for `IN (500 keys)`. PostgreSQL's driver also needs 7 ms for 500 parameters. PostgreSQL plans a LATERAL
+    subquery with OFFSET separately, for one key. Other databases probe the index for each key of a list.
     """
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql  # two dozen modules that services on other databases do not need

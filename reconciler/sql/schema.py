@@ -1,7 +1,8 @@
 """Upgrades a database's tables and prints their DDL. Needs alembic (extra `daemon`), which is loaded at first use.
 
 Each of the three trees (outbox, inbox, ledger) has its own version table, so they may share one database. The
-migrations themselves print the DDL. It writes the version table, too, so a database that it made can be upgraded later.
+migrations themselves print the DDL, with the version table. So a database that was made by the DDL can be upgraded
+later.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class StrandedLeases:
         self._standstill = Standstill(clock)
 
     def among(self, now: sa.ColumnElement[int], *, lease_seconds: float) -> sa.ColumnElement[bool]:
-        """Returns a condition for rows with a stranded lease. It is NULL for rows without lease_until_ms."""
+        """Returns a condition for rows with a stranded lease. The condition is NULL for rows without lease_until_ms."""
         return self._until_ms > now + wait_ms(lease_seconds)
 
     def is_over(self, thing: Hashable, row: sa.Row[*tuple[Any, ...]], *, lease_seconds: float) -> bool:

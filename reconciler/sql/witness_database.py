@@ -90,9 +90,9 @@ class DatabaseRole:
         a primary.
 
         A replica commits in its primary's order, so rows from before the sign of life have arrived before it. A server
-        that calls itself a primary may be a former primary. So its sign of life, if there is one, must be later than
-        the time, too. With WHENEVER_COMMITTED_MS, the role of a primary is enough. A sign of life in the future proves
-        nothing for a replica, whose lag is unknown then.
+        that calls itself a primary may be a former primary. So the sign of life of a primary, if there is one, must be
+        later than the time, too. With WHENEVER_COMMITTED_MS, the role of a primary is enough. A sign of life in the
+        future proves nothing for a replica, whose lag is unknown then.
         """
         if not_before_ms is None:
             return self.is_primary is not False
@@ -244,7 +244,7 @@ class _Words:
 
 
 class WitnessDatabase:
-    """One database that is asked for evidence. Shared by threads. It remembers which parts of the role may be read."""
+    """One database that is asked for evidence. Shared by threads. Remembers which parts of the role may be read."""
 
     def __init__(
         self,
@@ -433,8 +433,8 @@ class WitnessDatabase:
         return tuple(w.remedy() for w, is_true in zip(words, values, strict=True) if w.remedy and not is_true)
 
     def is_no_replica(self) -> sa.ColumnElement[bool]:
-        """Returns a condition that is false on a replica, for statements that must not run there. It is true if the
-        role is unknown. Raises DatabaseAway."""
+        """Returns a condition that is false on a replica, for statements that must not run there. If the role is
+        unknown, the condition is true. Raises DatabaseAway."""
         return sa.literal_column(f"({self._readable().is_primary}) IS NOT FALSE", sa.Boolean())
 
     def unread(self) -> tuple[str, ...]:

@@ -86,8 +86,8 @@ _QUOTED = {
     True: r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\#[^\n]*|--(?!\S)[^\n]*|/\*(?!M?!).*?\*/""",
 }
 #: True for MySQL and MariaDB, False for others -> pattern that finds :keys, brackets, clauses, commas before brackets,
-#: and words that leave rows out. The pattern skips texts, names and comments. It takes a word for a name in quotes, or
-#: behind a dot, a colon or AS.
+#: and words that leave rows out. The pattern skips texts, names and comments. Words in quotes, or behind a dot, a colon
+#: or AS, count as names.
 _WORDS = {
     is_mysql: re.compile(
         rf"""{quoted}|`[^`]*`(?:\s*\.\s*\w+)*|(?<!\w)AS\s+\w+|(?<!\w)[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)+
@@ -156,7 +156,7 @@ def _not_accepted(topic: str) -> Fact:
 def standing_acceptance(connections: Connections, topic: str) -> OperatorAction | None:
     """Returns the newest acceptance of a query of the topic, unless a later act withdrew it. Raises DatabaseAway."""
     accepted, withdrawn = (_newest_act(connections, of, topic) for of in (QUERY_ACCEPTANCE, QUERY_WITHDRAWAL))
-    # If both acts have the same time, nobody knows which act came first. In this case no query counts as accepted.
+    # If both acts have the same time, nobody knows which act came first, so no query counts as accepted.
     is_over = accepted is None or (withdrawn is not None and withdrawn.started_at_ms >= accepted.started_at_ms)
     return None if is_over else accepted
 
@@ -268,9 +268,9 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     """Returns True if the statement may leave out rows of a key.
 
     A LIMIT, FETCH or OFFSET may leave rows out in the same brackets as :keys, in brackets around :keys, in a set of
-    rows that is searched for keys, or in a set of values that rows must have. It is harmless in a subquery for a single
-    value, and at the end of the statement with a number above the most rows of an answer. SKIP LOCKED and TABLESAMPLE
-    leave rows out anywhere.
+    rows that is searched for keys, or in a set of values that rows must have. A limit is harmless in a subquery for a
+    single value, and at the end of the statement with a number above the most rows of an answer. SKIP LOCKED and
+    TABLESAMPLE leave rows out anywhere.
     """
     brackets: tuple[int, ...] = ()
     of_keys: tuple[int, ...] = ()

@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):
-    """The parts of a process with rounds that the history needs. RoundAssembly has them."""
+    """The parts of a process with rounds that the history needs. RoundAssembly has these parts."""
 
     settings: Settings
     plans: list[TopicPlan]
@@ -119,8 +119,8 @@ def require_pyarrow() -> None:
 def _look_for_no_pandas(pyarrow: Any) -> None:
     """Makes pyarrow's first array while pandas cannot be found. This saves 45 MiB.
 
-    For its first array, pyarrow loads pandas to recognise a pandas series. The history has no such series, and pyarrow
-    tries to load pandas only once.
+    For its first array, pyarrow loads pandas to recognise a pandas series. The history has no pandas series, and
+    pyarrow tries to load pandas only once.
     """
     finder = _WithoutPandas()
     sys.meta_path.insert(0, finder)

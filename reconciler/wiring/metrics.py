@@ -107,7 +107,7 @@ class Metering:
         book.put(c.SWEEP_WALK, value=report.walk_rows)
 
     def announced_due(self, report: SweepReport) -> None:
-        """Counts the rows that were announced between two sweeps. This does not set the time of the last sweep."""
+        """Counts the rows that were announced between two sweeps. The time of the last sweep is not set."""
         self.book.add(c.SWEPT_ROWS, "announced", amount=report.announced)
 
 

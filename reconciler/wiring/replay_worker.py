@@ -56,8 +56,8 @@ def load_function(name: str) -> Any:
 def build_replay_worker(connections: Connections, configured: SubscriptionSettings, handler: Any) -> ReplayWorker:
     """Makes a worker that calls the handler through the group's inbox. The worker is not started here.
 
-    Asks the ledger at once the questions of the worker, so that a missing right or table shows early. Asks nothing
-    else, because the worker's login needs no other table. Raises DatabaseAway.
+    Asks the ledger at once the questions of the worker, so that a missing right or table shows early. Reads no other
+    table, because the worker's login needs no right to one. Raises DatabaseAway.
     """
     topic, group = configured.topic, configured.group
     settings = connections.settings

@@ -167,7 +167,7 @@ class _Places:
 
 
 class TickRunner:
-    """Runs ticks until a stop is requested. It cannot be used twice. `run` blocks the calling thread."""
+    """Runs ticks until a stop is requested. A runner cannot be used twice. `run` blocks the calling thread."""
 
     def __init__(
         self,
@@ -314,7 +314,8 @@ class TickRunner:
         return False
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
-        # Only a person can correct the configuration, so the service stops. Its supervisor and an alarm notice that.
+        # Only a person can correct the configuration, so the service stops. The supervisor and an alarm notice the
+        # stop.
         logger.error("daemon_stops", extra={"job": tick.name, "cause": type(error).__name__, "error": str(error)})
         self.failure = self.failure or error
         self._stop.set()

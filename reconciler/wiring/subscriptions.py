@@ -37,7 +37,7 @@ def find_subscription(settings: Settings, topic: str, group: str) -> Subscriptio
 
 
 def require_past_since(settings: Settings, *, now_ms: int) -> None:
-    """Raises InvalidValue for a `since` in the future. Until such a time, no loss of the group would be reported."""
+    """Raises InvalidValue for a `since` in the future, because no loss of the group would be reported until then."""
     for configured in settings.subscriptions:
         if configured.since_ms is not None and configured.since_ms > now_ms + SINCE_AHEAD_MS:
             raise InvalidValue(

@@ -1,7 +1,7 @@
 """The original's job as a process: `python -m reconciler.demo.classic.process JOB.json END`.
 
-It reads the announcements, runs one difference, and prints the numbers of keys as one JSON line. END is "lives", or
-"dies" to kill the process after EXEC, before any look-up.
+The process reads the announcements, runs one difference, and prints the numbers of keys as one JSON line. END is
+"lives", or "dies" to kill the process after EXEC, before any look-up.
 """
 
 from __future__ import annotations

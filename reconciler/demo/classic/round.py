@@ -1,9 +1,10 @@
 """The original design, unchanged, for comparison.
 
 The design has two sets, one scheduled difference that empties both, viewMessage under the real topic, and a hand-over
-to the business. It repairs lost messages up to RocketMQ 4.2. docs/explanation/how-it-works.md lists the cases in which
-it loses or doubles a message, or hands it over in vain. docs/explanation/stories.md shows them step by step. The design
-has no grace period, generations, evidence, claims or ledger. Only this process has the keys of a difference.
+to the business. Up to RocketMQ 4.2 the design repairs lost messages. Its failures are listed in
+docs/explanation/how-it-works.md, and shown step by step in docs/explanation/stories.md: messages that are lost, doubled
+or handed over in vain. The design has no grace period, generations, evidence, claims or ledger. Only this process has
+the keys of a difference.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class ClassicReport:
     #: Keys that were not found, or whose look-up failed. The original design cannot distinguish these cases, and
     #: forgets the keys after this round.
     not_found: tuple[str, ...]
-    #: Keys whose message was found, but on which the business code failed. They are forgotten after this round, too.
+    #: Keys whose message was found, but on which the business code failed. These keys are forgotten after this round,
+    #: too.
     refused: tuple[str, ...]
 
 

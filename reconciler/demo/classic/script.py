@@ -61,7 +61,7 @@ class FamilyOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicOutcome:
-    """Both runs."""
+    """The outcomes of both runs."""
 
     families: tuple[FamilyOutcome, ...]
 

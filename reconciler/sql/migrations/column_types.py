@@ -1,4 +1,4 @@
-"""Column types of the migrations. They are frozen: a change of the contract's types needs a new migration."""
+"""Column types of the migrations. These types never change: a change of the contract's types needs a new migration."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
 After an interruption, an upgrade may repeat the steps. PostgreSQL builds an index outside of any transaction, after the
 migration's earlier steps were committed. A second upgrade waits for the build. An interrupted build leaves an invalid
-index, which the next upgrade drops. MySQL and MariaDB commit every statement. They build an index in place, with short
-locks at its start and end; if a lock is not free soon, the build fails instead of making writers queue. DDL that is
-printed for a service's own migration builds the index within that transaction.
+index, which the next upgrade drops. MySQL and MariaDB commit every statement. An index is built there in place, with
+short locks at the start and the end. If a lock is not free soon, the build fails instead of making writers queue. DDL
+that is printed for a service's own migration builds the index within that transaction.
 """
 
 from __future__ import annotations
