@@ -118,10 +118,10 @@ def _keygen(options: argparse.Namespace) -> tuple[int, str]:
 
 
 def _verify(options: argparse.Namespace) -> tuple[int, str]:
-    from reconciler.audit.statement.confined import bounded_memory
+    from reconciler.audit.evidence.memory import bounded_memory
     from reconciler.audit.statement.verify import verify_statements  # likewise
 
-    with bounded_memory():
+    with bounded_memory(str(options.folder)):
         report = verify_statements(
             options.folder, options.public_key, evidence=options.evidence, history=options.history
         )

@@ -208,9 +208,9 @@ def read_document(folder: Path) -> Row:
     return document
 
 
-def seal_again(folder: Path, path: str, table: pa.Table) -> None:
+def seal_again(folder: Path, path: str, table: pa.Table, *, store_schema: bool = True) -> None:
     """Replaces one file of the evidence, and its digest: what a collector of another version would have written."""
-    pq.write_table(table, folder / path)
+    pq.write_table(table, folder / path, store_schema=store_schema)
     document = read_document(folder)
     document["files"][path] = described(folder / path, table.num_rows)
     write_document(folder, document)

@@ -16,6 +16,7 @@ import pytest
 
 from reconciler.audit.command import main
 from reconciler.audit.errors import AuditError
+from reconciler.audit.evidence.memory import bounded_memory
 from reconciler.audit.output.writing import write_output
 from reconciler.audit.result.documents import canonical
 from reconciler.audit.statement import confined
@@ -336,10 +337,10 @@ def test_a_document_that_unpacks_to_gigabytes_takes_no_more_memory_than_is_allow
     stranger: Stranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stranger.sign_file("statement/inputs.json", b"[" + b"{}," * 20_000_000 + b"{}]")
-    status = Path("/proc/self/status").read_text()
-    used = int(status.split("VmData:")[1].split()[0]) * 1024
-    monkeypatch.setattr(confined, "MEMORY_BYTES_MAX", used + 256 * 1024**2)
-    with pytest.raises(AuditError, match="of memory to look at") as refused, confined.bounded_memory():
+    with (
+        pytest.raises(AuditError, match="of memory to look at") as refused,
+        bounded_memory("it", bytes_max=256 * 1024**2),
+    ):
         stranger.verify()
     assert refused.value.reason == "inputs"
 

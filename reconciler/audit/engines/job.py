@@ -22,6 +22,7 @@ from reconciler.audit.engines.spark_progress import Progress, is_connect, watche
 from reconciler.audit.errors import AuditError
 from reconciler.audit.evidence.document import EVIDENCE_JSON
 from reconciler.audit.evidence.folder import Evidence, load_evidence
+from reconciler.audit.evidence.memory import bounded_memory
 from reconciler.audit.evidence.plan import ROWS_AT_ONCE_MAX, JudgePlan, PlannedFile
 from reconciler.audit.history.chain import HistoryChain
 from reconciler.audit.history.check import CHAIN_READINGS_MAX
@@ -106,15 +107,21 @@ def _judged(load: Callable[[], Evidence], answers: Answers, findings_max: int) -
 
     Raises AuditError.
     """
-    evidence = load()
+    evidence = _loaded(load)
     for _ in range(CHAIN_READINGS_MAX):
         try:
             return judged_by(evidence, answers, findings_max)
         except AuditError:
-            before, evidence = evidence, load()
+            before, evidence = evidence, _loaded(load)
             if before.history.paths <= evidence.history.paths:
                 raise
     return judged_by(evidence, answers, findings_max)
+
+
+def _loaded(load: Callable[[], Evidence]) -> Evidence:
+    """Loads the facts of all prefixes. Rounds of many subscriptions take more memory than a prefix does."""
+    with bounded_memory("the evidence", bytes_max=None):
+        return load()
 
 
 def judged_by(
@@ -205,7 +212,9 @@ def _answers(
         key_files = None if keys is None else written.enter_context(KeyFiles(keys, plan))
         for prefix, of_prefix in files:
             try:
-                yield result_rows(prefix, judge_prefix(plan, prefix, of_prefix, key_files))
+                with bounded_memory(f"a file of prefix={prefix:02d}"):
+                    judged = judge_prefix(plan, prefix, of_prefix, key_files)
+                yield result_rows(prefix, judged)
             except AuditError as error:
                 yield error_rows(prefix, error)
         if key_files is None:

@@ -34,6 +34,8 @@ DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
 _BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
 _HASH_BYTES = 4 * 1024 * 1024
+#: Most characters of a value that a message repeats.
+_SHOWN_CHARACTERS_MAX = 60
 #: Largest believable time. A time beyond the year 5000 has another unit.
 TIME_MS_MAX = 10**14
 
@@ -139,7 +141,8 @@ class VerifiedFile:
         for value in sorted(set(column.unique().to_pylist())):
             if value not in known:
                 remedy = "it was written by a newer version: audit it with that one"
-                raise wrong(self._file, f"column `{name}` holds {value!r}, which this audit does not know", remedy)
+                shown = repr(value[:_SHOWN_CHARACTERS_MAX])
+                raise wrong(self._file, f"column `{name}` holds {shown}, which this audit does not know", remedy)
 
     def _check_digests(self, column: pa.ChunkedArray) -> None:
         lengths = [] if pa.types.is_null(column.type) else lengths_seen(column.chunks)

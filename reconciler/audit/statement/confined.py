@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import resource
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,8 +16,6 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Literal
-
-from reconciler.audit.errors import AuditError
 
 #: Largest size of a file that is read.
 FILE_BYTES_MAX = 64 * 1024**3
@@ -28,8 +25,6 @@ DOCUMENT_BYTES_MAX = 128 * 1024**2
 DOCUMENT_LEVELS_MAX = 32
 #: Largest number of levels of folders that are read. Folders of an audit have at most six levels.
 FOLDER_LEVELS_MAX = 16
-#: Largest memory of a reader. The limit is needed because a few hundred bytes can unpack to terabytes.
-MEMORY_BYTES_MAX = 4 * 1024**3
 #: Largest number of names in all folders together.
 ENTRIES_MAX = 2_000_000
 
@@ -167,24 +162,6 @@ def _kind(mode: int) -> Kind:
     if stat.S_ISDIR(mode):
         return "folder"
     return "link" if stat.S_ISLNK(mode) else "other"
-
-
-@contextmanager
-def bounded_memory() -> Iterator[None]:
-    """Limits the memory of this process, so that the machine does not run out of memory.
-
-    Raises AuditError("inputs") at the limit.
-    """
-    before, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bounds = [bound for bound in (before, hard, MEMORY_BYTES_MAX) if bound != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
-    try:
-        yield
-    except MemoryError as error:
-        what = f"what lies in it takes more than {min(bounds) // 1024**2:,} MiB of memory to look at"
-        raise AuditError("inputs", f"{what}: no output of an audit does") from error
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
 
 
 def suspect_json(data: bytes) -> Any:
