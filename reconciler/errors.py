@@ -31,6 +31,7 @@ Driver errors are translated at the edge with ``raise ... from error``; policy n
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import warnings
 from collections.abc import Mapping
@@ -40,6 +41,17 @@ from types import FrameType, ModuleType
 from typing import Any
 
 _TREE = str(Path(__file__).parents[1])
+
+#: Most characters that are repeated of an error of a service's code.
+TOLD_CHARACTERS_MAX = 300
+_SEARCHED_CHARACTERS_MAX = 10_000
+_NAMES_OF_SECRETS = "(?:password|passwd|pwd|secret|token|api_?key)"
+#: Matches a secret in a URL, behind a name and "=", behind a name in JSON, or in a header of HTTP.
+_SECRET = re.compile(
+    rf"""://(?P<of_url>[^\s/@]+)@
+    |(?:{_NAMES_OF_SECRETS}\s*=\s*["']?|{_NAMES_OF_SECRETS}["']\s*:\s*["']|\b(?:Bearer|Basic)\s+)(?P<value>[^\s&,;"')]+)""",
+    re.I | re.X,
+)
 
 
 class ReconcilerError(Exception):
@@ -248,11 +260,22 @@ def told_error(error: BaseException) -> str:
     read these.
 
     SQLAlchemy's texts repeat the parameters of the statement. A driver's text may contain values of the row after its
-    first line.
+    first line. Secrets of known forms are hidden, and a long line is cut.
     """
     original = getattr(error, "orig", None)
     shown = original if isinstance(original, BaseException) else error
-    return ": ".join([type(error).__name__, *str(shown).splitlines()[:1]])
+    return ": ".join([type(error).__name__, *(_shortened(line) for line in str(shown).splitlines()[:1])])
+
+
+def _shortened(line: str) -> str:
+    # A secret is hidden before the cut, because half a secret has no known form.
+    shown = _SECRET.sub(_hidden, line[:_SEARCHED_CHARACTERS_MAX])
+    return shown if len(shown) <= TOLD_CHARACTERS_MAX else f"{shown[:TOLD_CHARACTERS_MAX]}..."
+
+
+def _hidden(found: re.Match[str]) -> str:
+    first, end = found.span(found.lastgroup or 0)
+    return f"{found.string[found.start() : first]}***{found.string[end : found.end()]}"
 
 
 def known_remedy(error: BaseException | None) -> str:

@@ -117,6 +117,32 @@ def test_a_failing_handler_is_tried_again_later_and_given_up_after_16_attempts(e
     assert effect_count(engine) == 0
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("no way to https://shop:s3cret-word@pay/v1?a=b", "no way to https://***@pay/v1?a=b"),
+        ("amqp://a:s3,cret'word@mq refused", "amqp://***@mq refused"),
+        ("connect(host=db password=s3cret-word sslmode=require)", "connect(host=db password=*** sslmode=require)"),
+        ("POST /pay?api_key=p&id=1 gave 401", "POST /pay?api_key=***&id=1 gave 401"),
+        ("refused {'Authorization': 'Bearer s3cret-word'}", "refused {'Authorization': 'Bearer ***'}"),
+        ('{"access_token": "s3cret-word", "id": 1}', '{"access_token": "***", "id": 1}'),
+        ("token expired; no password for shop@pay", "token expired; no password for shop@pay"),
+        ("x" * 100_000, f"{'x' * 300}..."),
+    ],
+)
+def test_what_a_service_says_of_its_failure_is_kept_short_and_without_secrets(
+    engine: sa.Engine, said: str, kept: str
+) -> None:
+    @transactional_handler(engine, group="billing")
+    def refuse(_received: ConsumedMessage, _connection: sa.Connection) -> None:
+        raise ValueError(said)
+
+    key = new_key()
+    insert_row(engine, key)
+    assert worker_of(engine, refuse).run_once() == ReplayCounts(postponed=1)
+    assert row_of(engine, key).answer == f"ValueError: {kept}"
+
+
 def test_what_a_failed_statement_was_given_is_not_written_where_everybody_reads_it(engine: sa.Engine) -> None:
     """The row is read in the console by people who may not open the message's body."""
     said = Exception('duplicate key violates "bills_iban"\nDETAIL:  Key (iban)=(DE89) already exists.')
