@@ -82,10 +82,7 @@ def _require_script(context: typer.Context) -> None:
 
 
 def _demo_of_the_original(keep: Path | None, redis_url: str | None, output: Output) -> NoReturn:
-    from reconciler.demo.classic.script import (
-        FAMILIES,
-        run_classic_demo,
-    )  # only the demo needs drivers
+    from reconciler.demo.classic.script import FAMILIES, run_classic_demo  # only the demo needs drivers
 
     outcome = run_classic_demo(keep=keep, redis_url=None if redis_url is None else url_of(redis_url))
     if output is Output.JSON:

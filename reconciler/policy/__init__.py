@@ -1,3 +1,3 @@
-"""The idea: finds which messages were committed and not delivered, and what to do about each. All decisions are made on
-values alone.
+"""The idea: decides which messages were committed and not delivered, and how each is repaired. All decisions are made
+on values alone.
 """

@@ -35,7 +35,7 @@ from reconciler.policy.events import BreakerClosed, BreakerOpened, EventSink
 from reconciler.policy.pace import FULL_SECONDS, RoundPace
 from reconciler.policy.ports.ledger import Holds
 
-#: The share of messages found nowhere counts only if at least so many halves were asked for.
+#: The share of messages found nowhere counts only if at least this many halves were asked for.
 HALF_ASKED_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
@@ -66,8 +66,8 @@ class TokenBucket:
 
 
 class RateLimit:
-    """A token bucket for each topic, in the time of a clock. Threads share it, and each thread that asks at the same
-    moment may send one more repair."""
+    """A token bucket for each topic, in the time of a clock. Shared by threads. Threads that ask at the same moment may
+    each send one repair too many."""
 
     def __init__(self, rate_per_second: float, *, burst: float, clock: Clock) -> None:
         self._rate = rate_per_second
@@ -145,7 +145,7 @@ class BreakerRules:
         return self.pace.rounds(CALM_ROUNDS_TO_CLOSE)
 
     def ceiling(self, announced: int, *, rounds: int = 1) -> float:
-        """Returns how many losses so many rounds may prove together. More losses open the breaker."""
+        """Returns the most losses that this number of rounds may prove together. More losses open the breaker."""
         return max(self.candidates_min * max(1.0, self.pace.full_rounds(rounds)), self.share * announced)
 
     def too_many(self, load: RoundLoad, *, rounds: int = 1) -> Fact | None:
@@ -184,8 +184,8 @@ class CircuitBreaker:
         self._earlier: dict[Subscription, deque[tuple[float, RoundLoad]]] = {}
 
     def ceiling(self, subscription: Subscription, load: RoundLoad) -> float:
-        """Returns how many losses a round that begins now may prove. Earlier rounds that are too old by now count no
-        longer."""
+        """Returns the most losses that a round may prove if it begins now. First drops earlier rounds that are too
+        old."""
         earlier, now = self._earlier.get(subscription, deque()), self._clock.monotonic_seconds()
         while earlier and now - earlier[0][0] > FULL_SECONDS:
             earlier.popleft()
@@ -259,11 +259,11 @@ class CircuitBreaker:
             return
         if self.implausible(subscription, load):
             self._calm[subscription] = self._no_calm()
-            # these rounds opened the breaker, and whoever lifts the hold has judged them
+            # These rounds opened the breaker. Once the hold is lifted, they must not open it again.
             self._earlier.pop(subscription, None)
             return
         earlier = self._earlier.setdefault(subscription, deque(maxlen=self.rules.rounds_together - 1))
-        earlier.append((began_seconds, replace(load, left_over=0)))  # later rounds verify what this one left over
+        earlier.append((began_seconds, replace(load, left_over=0)))  # later rounds judge the keys that were left over
         calm = self._calm.get(subscription) or self._no_calm()
         calm.append(began_seconds)
         self._calm[subscription] = calm

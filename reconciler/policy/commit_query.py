@@ -1,5 +1,5 @@
-"""What a *commit query* says about halves. Such a query is SQL on the business's own tables that gives two columns, key
-and state, for many keys at once. Pure.
+"""The meaning of a *commit query's* rows for halves. A commit query is SQL on the business's own tables. For many keys
+at once, it returns two columns: key and state. Pure.
 
 A half proves no commit. A business key proves only that some transaction with this key was committed. So an answer
 counts only if it is exactly as declared. A row of another key or type, or too many rows, make all rows of the statement
@@ -39,7 +39,7 @@ COLUMNS_MAX = 2
 #: Most rows of one key. More rows are an error and no answer.
 ROWS_A_KEY_MAX = 2
 _KEY_CHARACTERS_MAX = 255
-#: Characters that no database takes: NUL and surrogates, which JSON can spell.
+#: Characters that JSON may contain but no database takes: NUL and surrogates.
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _INTEGER_MAX = 1 << 63
@@ -89,7 +89,7 @@ class KeyType(StrEnum):
 
 
 class BusinessState(StrEnum):
-    """What the business's own tables say about a half."""
+    """The state of a half by the business's own tables."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
@@ -121,7 +121,7 @@ UNREAD = HALVES_UNREAD()
 
 
 def halves_left(broker: str, number: int) -> Fact | None:
-    """Returns the fact that so many halves of a broker are still to be read. None: all halves are read."""
+    """Returns the fact that this number of a broker's halves are still to be read. None: all halves are read."""
     return HALVES_LEFT(broker=broker, number=number) if number > 0 else None
 
 
@@ -137,7 +137,7 @@ def halves_unproved(broker: str) -> Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Siblings:
-    """Other messages with the same business key and tag as a half: a row of that key may belong to any of them."""
+    """Other messages with the same business key and tag as a half. A row of that key may belong to any of them."""
 
     #: Unique keys of these messages, beginning with the youngest message.
     unique_keys: tuple[str, ...] = ()
@@ -242,7 +242,7 @@ def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Seque
         key = query.key_type.returned(row[0])
         if key is None:
             return KEY_OF_OTHER_TYPE(found=type(row[0]).__name__, declared=query.key_type.value)
-        if key not in asked:  # a collation that takes texts for one another, a joined table, a wrong column
+        if key not in asked:  # because of a collation, a joined table or a wrong column
             return key_not_asked(key)
     return None
 

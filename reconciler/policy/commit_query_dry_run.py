@@ -36,7 +36,7 @@ NOT_TRUSTED = Code("query.not-trusted", aspects=Field.NAMES)
 
 #: The smallest number of halves whose share proves anything.
 HALVES_MIN = 20
-#: At most so many halves in a hundred may be exceptions.
+#: Most exceptions in a hundred halves.
 EXCEPTIONS_PERCENT_MAX = 1
 #: Most exceptions that a sentence names. The other exceptions are listed beside the sentence.
 _NAMED_MAX = 5
@@ -90,7 +90,7 @@ class TriedHalf:
         return why is None or why.code in _OF_ONE_ROW
 
     def says(self) -> Fact:
-        """Returns what the query says about the half."""
+        """Returns the query's answer about the half."""
         state = BusinessState.NO_ROW if self.answer is None else self.answer.state
         if self.answer is not None and self.answer.why is not None:
             return SAYS_WHY(key=self.key, state=state.value, why=self.answer.why)
@@ -121,7 +121,7 @@ def try_on_committed(halves: Sequence[TriedHalf]) -> QueryFinding:
     else:
         told, fitness = COMMITTED_FOUND(found=found, halves=len(halves)), Fitness.FIT
     if not found and halves:
-        fitness = Fitness.UNFIT  # a person could accept nothing here
+        fitness = Fitness.UNFIT  # a person must not accept this query
     return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=missed)
 
 

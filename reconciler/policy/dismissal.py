@@ -53,12 +53,12 @@ NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectFound:
-    """What a group's inbox says about a key that a person dismisses."""
+    """The effect, by a group's inbox, of a key that a person dismisses."""
 
     #: True if the message took effect once, completely, and with the content of its outbox row, as far as that content
     #: is known.
     is_plain: bool = False
-    #: What people read about the effect. None: no inbox has a row of the message.
+    #: The effect as a fact for people. None: no inbox has a row of the message.
     told: Fact | None = None
     #: When the rows of the effect were written, complete or incomplete ones. None: the times are unknown.
     applied_at_ms: frozenset[int] | None = None
@@ -270,7 +270,7 @@ def _unfinished(row: Candidate, repairs: Sequence[Repair]) -> list[Repair]:
 
 
 def meaning_of(outcome: str, row: Candidate, effect: EffectFound, repairs: Sequence[Repair] = ()) -> Fact | None:
-    """Returns what the outcome for one group means and what a person can do. None: the outcome says everything.
+    """Returns the meaning of one group's outcome, and what a person can do. None: the outcome's word is enough.
     `repairs`: the repairs of the key."""
     if outcome == HAS_EFFECT and effect.told is not None:
         return DISMISSAL_HAS_EFFECT(effect=effect.told, unique_key=row.unique_key)

@@ -8,9 +8,9 @@ common, because brokers may be down, added or removed.
 A use also contains the identity of its Redis, because processes with one ledger and two Redis servers would each see
 half of the sets.
 
-A use that does not fit ours may have harmless causes. All addresses of a cluster can change at once. Redis can lose its
-memory and its identity. A use remains for a while after its process has ended. So such a use only raises a doubt. If it
-is renewed after that, we refuse to work.
+Another cluster's use may have harmless causes. All addresses of a cluster can change at once. Redis can lose its memory
+and its identity. A use remains for a while after its process has ended. So such a use only raises a doubt. If the use
+is renewed after that, this process refuses to work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reconciler.policy.ports.environment import USE_SECONDS, EnvironmentUse, Env
 
 #: Seconds between two renewals of a use.
 RENEW_SECONDS = 5.0
-#: An address stays known for so long after a name server last listed it. One of two name servers may list a dead
+#: An address stays known for this time after a name server last listed it. One of two name servers may list a dead
 #: address for two minutes (RouteInfoManager.scanNotActiveBroker).
 ADDRESS_SECONDS = 600.0
 #: Most brokers that an error message names.
@@ -35,11 +35,10 @@ _NAMED = 3
 def conflict(
     place: str, environment: str, use: EnvironmentUse | None, brokers: frozenset[str], redis: str | None
 ) -> InvalidValue | None:
-    """Returns what is wrong and what to do; None: nothing is wrong. Three things are wrong: both sides know brokers but
-    none in common, they have different Redis servers, or Redis was emptied.
-
-    A side that knows no broker proves nothing. `redis` has the form of EnvironmentUse.redis and is read after the use.
-    `redis` begins with a blank if Redis has no identity. None: Redis is away.
+    """Returns the conflict with a use, and what to do about it; None: there is no conflict. There are three conflicts:
+    both sides know brokers but none in common, they have different Redis servers, or Redis was emptied. A side that
+    knows no broker proves nothing. `redis` has the form of EnvironmentUse.redis and is read after the use. It begins
+    with a blank if Redis has no identity. None: Redis is away.
     """
     if use is None or not use.brokers or not brokers:
         return None

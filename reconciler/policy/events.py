@@ -1,7 +1,7 @@
 """Events of the policy: frozen values for one sink, which fans out to log, metrics and traces.
 
 A round emits exactly one RoundFinished; every other event is emitted once, when it happens. ShardRoundRan,
-ShardsAtRest, VerdictsWritten, KeysLeft and KeysNotTaken are there for the history and may name thousands of shards or
+ShardsAtRest, VerdictsWritten, KeysLeft and KeysNotTaken are made for the history, and may name thousands of shards or
 keys. A crash right after the change that an event reports loses the event. Events carry no message bodies and no
 secrets.
 """
@@ -31,8 +31,8 @@ class RoundFinished:
     #: Redis TIME in milliseconds of the newest shard round, or of the look at a shard at rest. 0: there was no round
     #: and no look.
     at_ms: int
-    #: Counts two kinds: first the shards that rested or whose round ran, then the shards that another owner has or
-    #: whose round did not run.
+    #: Number of shards that rested or whose round ran; in the next field, of shards that another owner has or whose
+    #: round did not run.
     shards_run: int
     shards_skipped: int
     announced: int
@@ -41,11 +41,11 @@ class RoundFinished:
     #: Age of the oldest pending key, seconds.
     oldest_pending_seconds: float
     gate: GateState
-    #: What the watermark says about itself. None: it was not asked, or says nothing.
+    #: The watermark's own detail. None: the watermark was not asked, or has none.
     gate_detail: Fact | None
     #: The group's watermark, in milliseconds of broker store time. None: it was not asked, or is unknown.
     watermark_ms: int | None
-    #: First the keys that became due in this round, then the keys that were judged.
+    #: Number of keys that became due in this round; in the next field, of keys that were judged.
     became_due: int
     verified: int
     #: Keys that left pending with a verdict.

@@ -1,6 +1,6 @@
 """The values that witnesses answer with. The policy decides on these values alone.
 
-"Don't know" is a value (UNKNOWN). Such an answer is never an exception and never a False.
+"Don't know" is a value (UNKNOWN), and never an exception or a False.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ def as_foreign(text: str) -> Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WitnessAnswer:
-    """The answer of one broker or database. It is kept as evidence."""
+    """The answer of one broker or database, which is kept as evidence."""
 
     witness: str
     presence: Presence
-    #: What the witness has, or why its answer does not count. A plain text is foreign, such as a driver's error.
+    #: The record that the witness has, or why its answer does not count. A plain text is foreign, such as a driver's
+    #: error.
     detail: Fact | str
     #: True if the witness has an unreadable value under this key, which waiting does not cure.
     is_damaged: bool = False
@@ -70,8 +71,8 @@ class WitnessAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup(Generic[T]):
-    """The answer of all witnesses together. One FOUND makes it FOUND. Otherwise one UNKNOWN makes it UNKNOWN. Otherwise
-    it is ABSENT."""
+    """The answer of all witnesses together: FOUND if one of them answers FOUND; otherwise UNKNOWN if one answers
+    UNKNOWN; otherwise ABSENT."""
 
     presence: Presence
     #: The records that were found, beginning with the oldest. Empty unless the answer is FOUND.
@@ -105,7 +106,7 @@ class Lookup(Generic[T]):
 
     @property
     def undecided_by(self) -> Undecided:
-        """For UNKNOWN: says whether a witness failed, or whether no configured witness could answer."""
+        """The cause of UNKNOWN: a witness failed, or no configured witness could answer."""
         unknown = [answer for answer in self.answers if answer.presence is Presence.UNKNOWN]
         is_by_set_up = bool(unknown) and all(answer.is_by_set_up for answer in unknown)
         return Undecided.SET_UP if is_by_set_up else Undecided.WITNESS
@@ -331,7 +332,7 @@ class ConsumeMode(StrEnum):
 
 
 class WatermarkState(StrEnum):
-    """Whether the group's position is known, and what the position proves."""
+    """Whether the group's position is known, and what it proves."""
 
     KNOWN = "KNOWN"
     #: The group pops: every message before the watermark was handed out once, and only an effect shows what became of
@@ -342,13 +343,13 @@ class WatermarkState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    """A broker time: the group has consumed everything that was stored before. For REACHED, everything stored before
-    was handed out to the group."""
+    """A broker time: the group has consumed all messages that were stored before it. For REACHED, these messages were
+    handed out to the group."""
 
     state: WatermarkState
     #: Milliseconds of broker store time; 0 if UNKNOWN.
     at_ms: int
-    #: The queue that holds the watermark back, or why the watermark is unknown.
+    #: The queue in which the group is furthest behind, or why the watermark is unknown.
     detail: Fact
     #: How many messages the group has not passed, over all queues; 0 if UNKNOWN.
     waiting: int = 0
@@ -407,8 +408,8 @@ class ProducerLook:
     is_connected: bool | None
     #: For how long every look of this process has found no producer connected.
     away_seconds: float = 0.0
-    #: Earlier looks that found no producer: how many seconds ago the look was, and where the half queue ended
-    #: afterwards. The list begins with the oldest look.
+    #: Earlier looks that found no producer, the oldest first: the seconds since the look, and the end of the half queue
+    #: after the look.
     half_queue_ends: tuple[tuple[float, int], ...] = ()
     #: Seconds between two rounds of the broker's questions.
     interval_seconds: float = 0.0

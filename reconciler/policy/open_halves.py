@@ -73,7 +73,7 @@ _TRIES_MAX = 3
 
 
 class HalfState(StrEnum):
-    """What is known about the half of a key."""
+    """The state of a key's half, as far as it is known."""
 
     #: No broker has a half.
     NONE = "none"
@@ -88,7 +88,7 @@ class HalfState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenHalf:
-    """What a person reads about a key's half."""
+    """A key's half, as a person reads about it."""
 
     state: HalfState
     told: Fact

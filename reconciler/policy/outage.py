@@ -1,10 +1,10 @@
-"""What happens when Redis is away or loses its memory: the procedure of the original design, without a person.
+"""The procedure after Redis was away or lost its memory: that of the original design, without a person.
 
 1. An open row in reconciler_outage stores the start. Announcements are suspended and rounds pause, while the business
 continues. If shards lie on several servers and one server is away, the shards of the other servers have rounds
 (ShardRounds.goes_on).
 2. Redis is back. A shard without an epoch marker gets a new marker. If the shard had rounds before, Redis has lost its
-memory: that becomes the reason of the outage, whatever it was opened for.
+   memory. Then that becomes the reason of the outage, even if it was opened for another reason.
 3. Inbox rows that were applied since the start minus 60 s are scanned into the commit sets, each once. The scan ends at
 the newest row that existed when every recorder had noticed that Redis is back. So no failed SADD is left out.
 4. The row is marked as scanned. Announcements resume, and are read again if their offset was lost.
@@ -43,7 +43,8 @@ SETTLE_SECONDS = 1.0
 #: Announcement consumers check every second whether the scan has ended, and resume then
 #: (reconciler/announcing/step.py).
 ANNOUNCEMENTS_RETURN_SECONDS = 3.0
-#: An inbox that is away delays the whole scan for so long after the first try. After that, the scan leaves it out.
+#: The time for which an inbox that is away delays the whole scan after the first try. After that, the scan leaves the
+#: inbox out.
 INBOX_WAIT_SECONDS = 60.0
 #: Most characters of the reason that are stored in reconciler_outage.
 _REASON_CHARACTERS = 300

@@ -15,7 +15,7 @@ LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundPace:
-    """The time between rounds, and what follows from it."""
+    """The time between rounds, with conversions of numbers of rounds."""
 
     interval_seconds: float = FULL_SECONDS
 
@@ -25,14 +25,14 @@ class RoundPace:
         return min(1.0, max(LEAST_SECONDS, self.interval_seconds) / FULL_SECONDS)
 
     def rounds(self, number: int) -> int:
-        """Returns how many rounds last at least as long as `number` full rounds."""
+        """Returns the number of rounds that together last at least as long as `number` full rounds."""
         return ceil(round(number / self._share, 6))
 
     def of_a_round(self, number: int) -> int:
-        """Returns how much one round may do if a full round may do `number`: the same amount per second, and at least
+        """Returns the amount of work of one round if a full round does `number`: the same amount per second, at least
         1."""
         return max(1, round(number * self._share))
 
     def full_rounds(self, number: int) -> float:
-        """Returns how many full rounds last as long as `number` rounds."""
+        """Returns the number of full rounds that together last as long as `number` rounds."""
         return number * self._share

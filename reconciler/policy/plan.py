@@ -1,4 +1,4 @@
-"""What the policy must know about a topic and its subscriptions; reconciler/wiring makes it from the settings."""
+"""The plans of a topic and of its subscriptions. reconciler/wiring makes them from the settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ INBOX_MARGIN_SECONDS = 3600.0
 
 
 def inbox_reaches(keep_seconds: float | None, written_ms: int, *, now_ms: int) -> bool:
-    """Returns True if a missing inbox row proves that a message had no effect.
-
-    Returns False once the row may have been deleted because of its age. `keep_seconds` is the age at which rows are
+    """Returns True if a missing inbox row proves that a message had no effect: False once the row may have been deleted
+    because of its age. `keep_seconds` is the age at which rows are
     deleted; None: rows are never deleted.
     """
     return keep_seconds is None or now_ms - written_ms < (keep_seconds - INBOX_MARGIN_SECONDS) * 1000
@@ -39,7 +38,7 @@ class SubscriptionPlan:
     grace_period_seconds: float = GRACE_PERIOD_SECONDS
     #: The age at which the reconciler deletes inbox rows. None: they are never deleted.
     inbox_keep_seconds: float | None = None
-    #: True if the group's inbox lies in several databases. If one of them has a key, another one may have the key, too.
+    #: True if the group's inbox lies in several databases, so that several of these may have a key.
     has_several_inboxes: bool = False
     #: People are told of a message that waits longer than this for the group. 0: they are never told.
     lag_alarm_seconds: float = LAG_ALARM_SECONDS

@@ -54,7 +54,7 @@ SHARDS_WAIT = Code("round.shards-wait", waiting=Field.NUMBER, shards=Field.NUMBE
 #: Look-ups per second and subscription while the gate is shut.
 TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
-#: How often a group's queues are looked at while none of its keys is due.
+#: Pause between two looks at a group's queues while none of its keys is due.
 NOTE_QUEUES_SECONDS = 60.0
 #: Most passes over due keys in one round, as long as databases alone settle most keys of the last pass.
 CATCH_UP_PASSES = 10
@@ -62,7 +62,7 @@ CATCH_UP_PASSES = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundReport:
-    """What one round of a subscription did."""
+    """The report of one round of a subscription."""
 
     subscription: Subscription
     #: Why nothing ran: Redis is away, or an outage is not over; None: the round ran.
@@ -291,7 +291,8 @@ class ReconcileRound:
         return gate_of(now_ms, watermark, plan=plan, rules=self._selector.rules)
 
     def _note_queues(self, plan: SubscriptionPlan) -> None:
-        """Looks at the queues now and then while no key is due, so that later looks show what the queues have lost."""
+        """Looks at the queues now and then while no key is due, so that later looks show which records the queues
+        lost."""
         now = self._clock.monotonic_seconds()
         if now >= self._queues_noted_until.get(plan.subscription, now):
             self._queues_noted_until[plan.subscription] = now + NOTE_QUEUES_SECONDS
@@ -374,7 +375,7 @@ class ReconcileRound:
                 done = self._judge.judge_keys(running.topic, page, running.snapshot)
                 running.tally.judged += done
                 # Comes before the repairs of these keys are opened, because another process could begin them at once.
-                so_far = replace(running.tally.load(), left_over=0)  # the rest is not left over yet
+                so_far = replace(running.tally.load(), left_over=0)  # the remaining keys are not left over yet
                 too_many = self._breaker.too_many(running.plan.subscription, so_far)
                 self._breaker.open_if(running.plan.subscription, too_many)
                 running.tally.settled += self._write_down(running.topic, running.plan, done, began_seconds)
@@ -515,7 +516,7 @@ class ReconcileRound:
             topic=topic,
             plans=(plan,),
             first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
-            shard=topic.shard_of(unique_key),  # its row may be of a queue that no longer exists
+            shard=topic.shard_of(unique_key),  # the stored row may belong to a queue that no longer exists
             known=known,
         )
         began_seconds = self._clock.monotonic_seconds()
@@ -544,13 +545,13 @@ class ReconcileRound:
         judged = self.judge_one(subscription, unique_key, dry_run=dry_run)
         if not dry_run and judged.entry.verdict is Verdict.CONSUMED:
             self._end_failed_hand_over(topic, subscription, unique_key)
-        if not dry_run and (known is None or known.loss_verdict is None):  # proved just now, after what was closed
+        if not dry_run and (known is None or known.loss_verdict is None):  # proved after its repair was closed
             now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
             self._another_chance(topic, subscription, unique_key, now)
         return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
 
     def by_hand(self, subscription: Subscription, unique_key: str, *, first_seen_ms: int) -> HandOverByHand:
-        """Returns what a person may hand over to the group's replay worker. Writes nothing."""
+        """Returns the message that a person may hand over to the group's replay worker. Writes nothing."""
         topic, plan = self._plan(subscription)
         return self._repairer.by_hand(topic, plan, unique_key, first_seen_ms=first_seen_ms)
 

@@ -37,8 +37,8 @@ from reconciler.policy.ports.rounds import (
 )
 from reconciler.policy.sharing import Sharing
 
-#: A round that reads at most so many members ends within a few milliseconds, so several such rounds may be sent
-#: together. Redis serves nobody else meanwhile, so a larger round is sent alone.
+#: A round that reads at most this many members ends within a few milliseconds, so several such rounds may be sent
+#: together. Redis serves no other client meanwhile, so a larger round is sent alone.
 SMALL_ROUND_MEMBERS = 1_000
 #: Within this time, a shard at rest has a round, or its subscription gets a row of rest. Rounds and rows of rest show
 #: until when commits are accounted for.
@@ -97,11 +97,13 @@ class ShardRounds:
         long_rest_seconds: float = LONG_REST_SECONDS_MAX,
         sharing: Sharing | None = None,
     ) -> None:
-        """`floors_behind`: the floor of a round is told so many rounds later, because a history can read so many rounds
-        back. If Redis loses rounds that the history has not read, their announcements lie above the floor and are read
-        again. `rest_seconds`: a shard at rest has a round so often. `long_rest_seconds`: the same beside a row of rest.
-        With a history, only a subscription without pending keys, and whose last rounds took nothing, has such a row.
-        `sharing`: the shares of several processes. None: this process takes every free shard."""
+        """`floors_behind`: number of rounds after which the floor of a round is stored, because a history can read that
+        many rounds back. If Redis loses rounds that the history has not read, their announcements lie above the floor
+        and are read again.
+
+        `rest_seconds`: the longest rest of a shard. `long_rest_seconds`: the longest rest beside a row of rest. With a
+        history, a subscription has such a row only if no key is pending and its last rounds took nothing. `sharing`:
+        the shares of several processes. None: this process takes every free shard."""
         self._memory = memory
         self._clock = clock
         self._leases = leases
@@ -110,7 +112,7 @@ class ShardRounds:
         self._lease_seconds = lease_seconds
         self._events = events
         self._floors_behind = floors_behind
-        #: Rounds of this process whose floors wait to be told, beginning with the oldest. A crash leaves a lower floor.
+        #: Rounds of this process whose floors wait to be stored, the oldest first. A crash leaves a lower floor.
         self._untold: dict[Shard, deque[RoundDone]] = {}
         #: Shards whose server answered the last request.
         self._answering: set[Shard] = set()
@@ -125,7 +127,7 @@ class ShardRounds:
         #: Shard -> when this process last took or renewed the lease, in monotonic seconds.
         self._renewed: dict[Shard, float] = {}
         self._sharing = sharing
-        #: What this turn's look found. A round removes the look of its shard.
+        #: The results of this turn's look. A round removes the look of its shard.
         self._looks: dict[Shard, ShardLook] = {}
 
     def goes_on(self, shard: Shard, outage: Outage) -> bool:
@@ -150,7 +152,7 @@ class ShardRounds:
     def release(self, shard: Shard) -> None:
         """Gives the lease back at shutdown."""
         self._leases.release(shard, token=self._owner)
-        with suppress(DatabaseAway):  # the next owner's rounds tell theirs
+        with suppress(DatabaseAway):  # the next owner's rounds store their own floors
             for done in self._untold.pop(shard, ()):
                 self._tell_floor(done)
 
@@ -220,8 +222,8 @@ class ShardRounds:
         return look, last
 
     def _has_quiet_floor(self, last: RoundDone) -> bool:
-        """Returns True if a floor was told, and the rounds whose floors wait took nothing. After a long rest, rounds
-        tell these floors only hours later."""
+        """Returns True if a floor was stored, and the rounds whose floors wait took nothing. During a long rest, these
+        floors would be stored only hours later."""
         untold = tuple(self._untold.get(last.shard, ()))
         is_told = last.generation > self._floors_behind <= len(untold)
         return is_told and not any(done.counts.announced for done in untold)
@@ -376,8 +378,8 @@ class ShardRounds:
         )
 
     def _raise_floor(self, done: RoundDone) -> None:
-        """Queues the floor of a round, to be told later. Floors of an earlier memory are never told, because Redis lost
-        what they stand for."""
+        """Queues the floor of a round, to be stored later. Floors of an earlier memory are never stored, because Redis
+        lost the keys on which they rest."""
         untold = self._untold.setdefault(done.shard, deque())
         if untold and untold[-1].epoch != done.epoch:
             untold.clear()
@@ -416,7 +418,7 @@ def _first_round_ms(shards: Sequence[Shard], memory: ShardMemory, clock: Clock) 
     try:
         states = [memory.state(shard) for shard in shards]
     except InvariantViolation:
-        return None  # its own round says what is wrong
+        return None  # the shard's own round reports the error
     if any(state.epoch is not None for state in states):
         return None
     return min(clock.now_ms(), *(state.now_ms for state in states))

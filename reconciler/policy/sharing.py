@@ -43,7 +43,7 @@ class Sharing:
         self._mine: Collection[Subscription] = ()
         #: Subscriptions of which this process had a lease at the last look.
         self._held: Collection[Subscription] = ()
-        #: Subscriptions that this process holds although they belong to another share. Their leases are not renewed.
+        #: Subscriptions of another share that this process holds. The leases of these subscriptions are not renewed.
         self._leaving: set[Subscription] = set()
         #: Subscriptions of another share that no process had for the length of a lease.
         self._adopted: set[Subscription] = set()

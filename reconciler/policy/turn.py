@@ -36,7 +36,7 @@ class Turn:
         clock: Clock,
         rest_seconds: float = REST_SECONDS_MAX,
     ) -> None:
-        """`rest_seconds`: how often a calm topic still has rounds."""
+        """`rest_seconds`: the longest pause between the rounds of a calm topic."""
         self._topics = topics
         self._shards = shards
         self._outages = outages

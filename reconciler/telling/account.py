@@ -1,4 +1,4 @@
-"""Computes until when every commit is accounted for. It is pure.
+"""Computes until when every commit is accounted for. Pure.
 
 A commit passes a chain of links. The accounted-until time is the time of the link that is furthest behind.
 
@@ -15,9 +15,9 @@ A commit passes a chain of links. The accounted-until time is the time of the li
 The five links do not show a row that was announced to another environment. A further link finds such a row in the
 outbox, without effect and without verdict.
 
-A commit that has passed all links is matched, not taken, settled, waits for its group, or is listed by name. Each link
-is read anew and nothing is remembered, so the time also moves without traffic. A link that cannot be read counts as not
-passed, because silence is no calm.
+A commit that has passed all links is matched, not taken, settled, waits for its group, or is listed by its key. Each
+link is read again every time and nothing is remembered, so the time also advances without traffic. A link that cannot
+be read counts as not passed, because silence is no proof.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 #: Most pages of one shard's pending keys that are compared with the ledger's rows. Open rows have no such limit.
 PAGES_MAX = 40
 
-#: A subscription without a round is an alarm once another subscription had a round this long ago. After a start of
-#: `run` every subscription has a round within seconds.
+#: A subscription without a round is an alarm if another subscription already had a round this long ago. After a start
+#: of `run`, every subscription has a round within seconds.
 RUN_LIVES_MS = 300_000
 #: Names of dependencies without which no round ends.
 _OF_ROUNDS = ("redis",)
-#: Longest time of one turn of rounds. In a turn each shard that is in use has a round.
+#: Longest time of one turn of rounds, in which each shard that is in use has a round.
 TURN_MS = 600_000
 
 _QUEUE: Mapping[str, Field] = {"broker": Field.NAME, "queue": Field.NUMBER, "topic": Field.NAME, "remedy": Field.FACT}
@@ -107,18 +107,18 @@ class Link:
 
     #: Every commit until this time has passed the link, by the clock of the asking process. None: not known.
     until_ms: int | None
-    #: What holds the link back, and what to do.
+    #: Why the link is not further, and what a person can do.
     cause: Fact
-    #: The pace of the link. A link may be older than a monitor allows by its pace.
+    #: The time by which a link may be older than a monitor allows.
     pace_ms: int = 0
-    #: True: no round has run yet. This is an alarm only if a monitor names a time.
+    #: True: no round has run yet. This is an alarm only if a monitor has named an age.
     is_new: bool = False
-    #: The kind of the link. Links of one kind show one cause, and this code tells how many further links there are.
-    #: None: the link has no kind.
+    #: The kind of the link. Late links of one kind show one cause, and this code adds the number of the others. None:
+    #: the link has no kind.
     more: Code | None = None
     #: True: the cause is about rounds. A shard had no round for long, or its rounds gave due keys no verdict.
     is_of_rounds: bool = False
-    #: Names of the dependencies that the link needs to advance. If a dependency is away, it is the reason of `cause`.
+    #: Names of the dependencies that the link needs to advance. If one is away, it is the reason for `cause`.
     needs: tuple[str, ...] = ()
 
     def away_of(self, away: Mapping[str, Fact]) -> Fact | None:
@@ -139,7 +139,7 @@ class Account:
     subscription: Subscription
     #: The accounted-until time. None: not known.
     until_ms: int | None
-    #: What holds the accounted-until time back.
+    #: Why the accounted-until time is not later.
     cause: Fact
     #: Causes of the late links. Dependencies that are away come first, then the cause that is furthest behind.
     late: tuple[Fact, ...] = ()
@@ -161,8 +161,8 @@ def account_of(
 ) -> Account:
     """Returns the account for the link that is furthest behind. There must be at least one link.
 
-    `within_ms`: the age up to which a link is not late. `is_given`: True if a monitor named this time. `away`:
-    dependencies that do not answer. The line of such a dependency stands for every cause that follows from its absence.
+    `within_ms`: the age up to which a link is not late. `is_given`: True if a monitor has named this age. `away`: facts
+    about dependencies that do not answer. Such a fact replaces every cause that follows from the absence.
     """
     ordered = sorted(links, key=lambda link: _order(link.until_ms))
     late = [link for link in ordered if link.is_late(asked_ms=asked_ms, within_ms=within_ms, is_given=is_given)]
@@ -212,14 +212,14 @@ class OutboxReading:
     swept_at_ms: int | None
     #: Key of the oldest row that is not announced. None: every row is announced.
     oldest_key: str | None = None
-    #: The time at which this row was written. None although there is such a row: the stored time is unreadable.
+    #: The time at which this row was written. None if there is no such row, or if its stored time is unreadable.
     oldest_ms: int | None = None
 
 
 def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
-    """Returns the link for announcing: every row that is older than the oldest NEW row is announced.
+    """Returns the link for announcing: all rows older than the oldest NEW row are announced.
 
-    The link ends at the last sweep, because a dead sweeper announces nothing.
+    The time of the link is that of the last sweep at the latest, because a dead sweeper announces nothing.
     """
     group, now_ms = seen.producer_group, seen.now_ms
     if seen.oldest_key is not None and seen.oldest_ms is None:
@@ -236,9 +236,9 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
 
 
 def _mirrored(at_ms: int, now_ms: int) -> int:
-    """Returns a past time unchanged, and a future time as far in the past as it lies ahead.
+    """Returns a past time unchanged. Returns a future time as far in the past as it lies ahead.
 
-    A time lies ahead because its clock was set back. The time may be as old as that step of the clock.
+    A time lies ahead if its clock was set back since. So the time may be as old as the step of the clock.
     """
     return now_ms - abs(now_ms - at_ms)
 
@@ -266,7 +266,7 @@ class QueueReading:
 
 
 def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
-    """Returns the link for taking announcements. The link ends at the first message that was not taken, or now."""
+    """Returns the link for taking announcements. Its time is that of the first message that was not taken, or now."""
     is_cut = seen.taken is not None and seen.taken > seen.end
     if seen.taken == seen.end or (seen.end <= seen.begin and not (is_cut and seen.has_halves)):
         return passed(asked_ms)
@@ -277,7 +277,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         "remedy": NO_READER() if seen.is_extra else NO_ANNOUNCEMENT_CONSUMER(),
     }
     needs = () if seen.is_extra else _OF_ROUNDS
-    # The clock of a broker may be ahead. Messages may have waited for as long as this clock is ahead.
+    # If a broker's clock is ahead, messages may have waited for as long as it is ahead.
     waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
         return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES, needs=needs)
@@ -285,7 +285,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
         return Link(until_ms=None, cause=QUEUE_CUT(**of_queue, end=seen.end, taken=seen.taken))
     if seen.taken < seen.begin:
         return Link(until_ms=None, cause=QUEUE_EXPIRED(**of_queue, first=seen.taken, last=seen.begin - 1))
-    if waiting_ms is None:  # only messages of other topics wait, which the offset passes now and then
+    if waiting_ms is None:  # only messages of other topics wait, and the offset passes them now and then
         return passed(asked_ms)
     waits = QUEUE_WAITS(**of_queue, offset=seen.taken, number=seen.end - seen.taken)
     return Link(until_ms=waiting_ms, cause=waits, more=MORE_QUEUES, needs=needs)
@@ -297,8 +297,8 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
 def never_link(subscription: Subscription, traces: EnvironmentTraces) -> Link:
     """Returns the link of a subscription without a round.
 
-    The missing round is an alarm if other subscriptions have had rounds for long. A missing round is an alarm, too, if
-    the ledger knows only other environments. `traces`: says whether there were rounds before RUN_LIVES_MS ago.
+    The missing round is an alarm if another subscription had a round more than RUN_LIVES_MS ago (`traces`), or if the
+    ledger knows only other environments.
     """
     if traces.has_earlier_round:
         cause = NO_ROUND_BESIDE_OTHERS(environment=subscription.environment)
@@ -324,11 +324,11 @@ def _not_yet() -> Link:
 
 
 def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) -> Link:
-    """Returns the link for rounds: the newest round of the shard that has waited longest.
+    """Returns the link for rounds: its time is that of the newest round of the shard that has waited longest.
 
     `rounds`: the newest round of every shard below `shards`. A round in the future counts as far in the past as it lies
-    ahead of `asked_ms`. The ledger's clock was set back, and rounds may have stopped. A shard without a round counts
-    only after another shard had a second round. Until then the first turn may be under way.
+    ahead of `asked_ms`: the ledger's clock was set back, and rounds may have stopped. A shard without a round counts
+    only once another shard has had a second round, because until then the first turn may still run.
     """
     if not rounds:
         return _not_yet()
@@ -355,11 +355,11 @@ def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
 
 
 def shards_that_differ(rounds: Sequence[StoredRound], shards: int) -> int | None:
-    """Returns the number of shards with which the rounds were made, if it differs from `shards`. None: no difference.
+    """Returns the number of shards with which the rounds were made, if it differs from `shards`; otherwise None.
 
-    `rounds`: the newest round of every shard. There are more shards if a shard number beyond ours had a round at about
-    the time of the newest round. There are fewer shards if the highest numbers never had a round and the first turn is
-    over.
+    `rounds`: the newest round of every shard. There are more shards if a shard with a higher number had a round at
+    about the time of the newest round. There are fewer shards if the highest numbers have no round after the first
+    turn.
     """
     if not rounds:
         return None
@@ -377,8 +377,8 @@ def due_for_long_until_ms(
 ) -> int | None:
     """Returns the time before which a key must have been first seen to be due for at least `within_ms`.
 
-    A round should have judged such keys. None: the watermark is not known. When a group catches up, many keys are due
-    at once. They have the same `within_ms`.
+    A round should have judged the keys before that time. None: the watermark is not known. If a group catches up, many
+    keys become due at once, and rounds have `within_ms` for all of them.
     """
     if watermark.state is WatermarkState.UNKNOWN:
         return None
@@ -426,8 +426,8 @@ class OrphanRow:
 def unheard_link(unheard: OrphanRow | None, *, asked_ms: int, ahead_ms: int) -> Link:
     """Returns the link for rows that were announced to another environment.
 
-    `unheard`: the oldest such row. A round should have written its verdict long ago. `ahead_ms`: how far the
-    clock of the outbox is ahead of the asking process's clock.
+    `unheard`: the oldest such row, to which a round should have given a verdict long ago. `ahead_ms`: how far the clock
+    of the outbox is ahead of the asking process' clock.
     """
     if unheard is None:
         return passed(asked_ms)
@@ -455,7 +455,7 @@ class SummaryKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The sentence that a person reads first: until when all is well, or what needs a person."""
+    """The sentence that a person reads first: until when commits are accounted for, or what needs a person."""
 
     kind: SummaryKind
     #: The sentence.
@@ -480,8 +480,9 @@ def summary_of(
 ) -> Summary:
     """Returns the summary of all accounts. There must be at least one account.
 
-    `troubles`: what else is away or has stopped.
-    `persons`: what a person must look at.
+    `troubles`: facts about other parts that are away or have stopped.
+
+    `persons`: facts that a person must look at.
     `held`: topics whose losses stay unrepaired because of a person's hold. `held_until_ms`: when the last hold ends.
     `lost`: number of proved losses that neither arrived nor were given up.
     `lagging`: groups for which messages have waited for long.

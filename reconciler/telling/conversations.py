@@ -1,4 +1,4 @@
-"""Decides what is reported to people, and when. It is pure.
+"""Decides what is reported to people, and when. Pure.
 
 Most functions take a conversation and the present troubles, and return the conversation to write.
 
@@ -6,20 +6,16 @@ Most functions take a conversation and the present troubles, and return the conv
   troubles since the last message. The end of a trouble is reported at once, but only if the trouble was reported. A
   lasting trouble is reported again after the reminder's time.
 
-- A conversation has at most one waiting message. Troubles that come while it waits are added to this message. After a
-  try that may have reached the receiver, a changed message gets a new id. A changed message reports everything since
-  the last message that was surely sent. An unchanged message keeps its id.
-
+- A conversation has at most one waiting message. Troubles that come meanwhile are added to that message. If an earlier
+  try may have reached the receiver, a changed message gets a new id, and reports all troubles since the last message
+  that was surely sent. An unchanged message keeps its id.
 - A trouble that usually passes by itself is reported once it has lasted for the notifier's patience, or has come three
-  times within an hour. Each process counts this in its memory, so a restart forgets the count.
-
-- Troubles that happen at a time are counted by that time, as the ledger dates them. The row of a trouble may become
-  visible after the row of a later trouble. So each look counts the troubles of the last LATE_COMMIT_MS anew, less the
-  number that was reported.
-
-- A reported trouble disappears some day, because it is dismissed, opened again, or deleted for its age. The
-  number of reported troubles is then lowered without a message. Otherwise new troubles would pass for reported
-  troubles.
+  times within an hour. Each process counts troubles in its memory, so a restart forgets the count.
+- Troubles that happen at a time are counted by the ledger's times. The row of a trouble may become visible after the
+  row of a later trouble. So each look counts all troubles of the last LATE_COMMIT_MS again, and subtracts the reported
+  ones.
+- A reported trouble disappears if it is dismissed, opened again, or deleted for its age. Then the number of reported
+  troubles is lowered without a message. Otherwise new troubles would count as reported.
 """
 
 from __future__ import annotations
@@ -33,8 +29,7 @@ from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles,
 
 #: Seconds between the first new trouble and its message. Troubles that come together are reported together.
 GATHER_SECONDS = 5.0
-#: A row that becomes visible later than this after its time may be missed. Transactions of the ledger last only
-#: seconds.
+#: A row that becomes visible this long after its time may be missed. Transactions of the ledger take only seconds.
 LATE_COMMIT_MS = 600_000
 #: Most rows that are counted for one message. A larger number means "more than these".
 COUNTED_TROUBLES_MAX = 100_000
@@ -47,16 +42,17 @@ PAST_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE})
 ENDLESS = frozenset({NoticeKind.AUDIT_VIOLATION})
 #: Kinds of troubles that usually pass by themselves and then need no person.
 PASSING_KINDS = frozenset({NoticeKind.LOSS_PROVED, NoticeKind.OUTAGE, NoticeKind.BROKER_AWAY, NoticeKind.DATABASE_AWAY})
-#: This number of troubles within an hour is reported, even if each trouble was short.
+#: If this number of troubles comes within an hour, they are reported even if each was short.
 EPISODES_TOLD = 3
 EPISODES_WITHIN_MS = 3_600_000
-#: Kind -> how long a trouble must have lasted before it is reported. A witness may be away for a moment.
+#: Kind -> seconds that a trouble must have lasted before it is reported, because a witness may be away for a moment.
 PATIENCE_SECONDS = {NoticeKind.ACCOUNTED_UNTIL_STALE: 120.0}
 #: The longest pause after a failed try, even if the receiver asks for a longer pause.
 RETRY_SECONDS_MAX = 3_600.0
-#: If a sender was killed, another process sends its message after this time. Any try takes less time than this.
+#: If a sender was killed, another process sends its message after this time. No try takes as long.
 LEASE_SECONDS = 60.0
-#: A claim whose end lies further ahead was made before the clock was set back. The limit allows for hosts' clocks.
+#: A claim whose end lies further ahead was made before the clock was set back. The factor allows for differences of
+#: hosts' clocks.
 LEASE_SECONDS_MAX = 2 * LEASE_SECONDS
 #: Kinds of troubles that are not counted.
 _UNCOUNTED = frozenset({NoticeKind.BREAKER_OPEN, NoticeKind.ROUNDS_STALE, NoticeKind.ACCOUNTED_UNTIL_STALE})
@@ -75,9 +71,9 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episodes:
-    """What one process has seen of a trouble: its beginning, and how often it came within the last hour."""
+    """One process' memory of a trouble: since when it exists, and when it came within the last hour."""
 
-    #: The time since when the trouble exists. None: the trouble does not exist now.
+    #: The time since which the trouble exists. None: the trouble does not exist now.
     since_ms: int | None = None
     began_ms: tuple[int, ...] = ()
     #: The time at which the newest trouble of PAST_KINDS came or ended.
@@ -86,7 +82,7 @@ class Episodes:
     def after(self, *, is_open: bool, since_ms: int, newest_ms: int = 0, now_ms: int) -> Episodes:
         """Returns the episodes after a look. `newest_ms`: the time of the newest unreported trouble of PAST_KINDS.
 
-        A later `newest_ms` than at the last look shows that a trouble came.
+        If `newest_ms` is later than at the last look, a trouble came in between.
         """
         recent = tuple(at_ms for at_ms in self.began_ms if abs(now_ms - at_ms) < EPISODES_WITHIN_MS)
         is_new = self.since_ms is None and (is_open or newest_ms > self.newest_ms)
@@ -105,7 +101,7 @@ class Episodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """The present trouble in comparison with what was reported."""
+    """The present trouble, compared with the reported troubles."""
 
     is_open: bool
     #: Number of troubles that were not reported yet.
@@ -129,10 +125,10 @@ def new_conversation(environment: str, notifier: str, place: Place, *, born_ms: 
 
 
 def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> Conversation:
-    """Returns the conversation without times in the future, which it has after the ledger's clock was set back.
+    """Returns the conversation without times in the future. Such times come from a ledger's clock that was set back.
 
-    With such times, new troubles would count as reported, because their dates are before the mark. Waiting messages
-    would wait until the old time comes again. Some reported troubles are counted a second time.
+    With a mark in the future, new troubles would count as reported, and messages would wait until that time. Without
+    it, some reported troubles are counted a second time.
     """
     longest = RETRY_SECONDS_MAX if conversation.attempts else _patience_seconds(conversation, pace)
     is_too_far = conversation.next_at_ms - now_ms > round(max(longest, pace.interval_seconds) * 1000)
@@ -148,9 +144,10 @@ def by_present_clock(conversation: Conversation, *, pace: Pace, now_ms: int) -> 
 
 
 def unheard(conversation: Conversation) -> Conversation:
-    """Returns a conversation of a kind that its notifier no longer reports. No message waits, and no end is owed.
+    """Returns the conversation without waiting message and open trouble, for a kind that its notifier no longer
+    reports.
 
-    Otherwise, when the notifier reports the kind again, the end of an old trouble would be reported as news.
+    Otherwise, if the notifier reports the kind again, it would report the end of an old trouble as news.
     """
     return replace(conversation, is_open=False, waiting=None, attempts=0, error=None, is_refused=False)
 
@@ -206,7 +203,7 @@ def after_past(
     news = past.count - conversation.mark_count
     seen = _Seen(
         is_open=past.is_open,
-        # Outages are counted by their end, so an open outage was not counted yet.
+        # An outage is counted at its end, so an open outage was not counted yet.
         news=max(news, int(past.is_open and not conversation.is_open), 0),
         count=max(news, 0),
         since_ms=past.since_ms or now_ms,
@@ -225,7 +222,7 @@ def after_past(
 
 
 def after_patience(conversation: Conversation, past: PastTroubles, *, now_ms: int) -> Conversation | None:
-    """Returns the conversation without a trouble that passed an hour ago without a message.
+    """Returns the conversation without the troubles that passed an hour ago and were not reported.
 
     None: the conversation stays as it is.
     """
@@ -291,7 +288,7 @@ def _refreshed(
     """Returns the waiting message with the present troubles."""
     old = waiting.notice
     if old.is_over and seen.is_open and not seen.news and conversation.attempts == 0:
-        return replace(conversation, waiting=None)  # the end was never sent, and the trouble has come back
+        return replace(conversation, waiting=None)  # the trouble has come back before its end was sent
     is_unknown = conversation.attempts == 0 and not conversation.is_open
     if conversation.kind in PATIENCE_SECONDS and is_unknown and not seen.is_open:
         return replace(conversation, waiting=None)
@@ -325,7 +322,7 @@ def _refreshed(
 
 
 def _substance(waiting: WaitingNotice) -> tuple[object, ...]:
-    """Returns what makes two messages different. Times that move by themselves do not count."""
+    """Returns the values by which two messages differ, without times that change by themselves."""
     notice = waiting.notice
     told = notice.is_over, notice.count, notice.until_ms if notice.is_over else None
     return told if notice.kind in PAST_KINDS else (*told, waiting.mark_ms, waiting.mark_count)
@@ -380,6 +377,6 @@ def once_told(conversation: Conversation, *, now_ms: int) -> Conversation:
 
 
 def oldest_untold_ms(conversations: Collection[Conversation], *, now_ms: int) -> int | None:
-    """Returns the time since when the longest due message is unsent. None: no message is due."""
+    """Returns the time since which the longest due message is unsent. None: no message is due."""
     due = (one.waiting.due_ms for one in conversations if one.waiting is not None)
     return min((due_ms for due_ms in due if due_ms <= now_ms), default=None)

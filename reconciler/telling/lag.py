@@ -1,7 +1,7 @@
-"""Decides whether a group has fallen behind: messages wait, and the first of these has waited too long. It is pure.
+"""Decides whether a group has fallen behind: messages wait, and the first of them has waited too long. Pure.
 
-The group's progress decides, and not its members. A group without members and without messages is at rest. A group with
-members may have stopped.
+The group's progress decides, and not the number of its members. A group without members and messages is at rest, and a
+group with members may have stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Lag:
     """The messages that wait for a group."""
 
     subscription: Subscription
-    #: Number of messages that wait in the queues of topic and retry topics. Without a stored offset: of pending keys.
+    #: Number of messages that wait in the queues of the topic and its retry topics. Without a stored offset: number of
+    #: pending keys.
     waiting: int
     #: Broker store time of the first waiting message, or the time at which the oldest key was first seen.
     since_ms: int
@@ -32,7 +33,7 @@ class Lag:
 
     @property
     def fact(self) -> Fact:
-        """The fact that says what waits, and what to do."""
+        """The lag as a fact for people, with the remedy."""
         code = DESERTED if self.is_deserted else WAITING
         return code(number=self.waiting, subscription=str(self.subscription), at_ms=self.since_ms)
 
@@ -49,11 +50,11 @@ def lag_of(
 ) -> Lag | None:
     """Returns the lag of a group. None: nothing waits, nothing has waited for `alarm_seconds`, or this is unknown.
 
-    `alarm_seconds`: 0 means that there is never a lag. `pending`: keys of a group without an offset. Such a group has
-    had no message, or stores its offsets elsewhere. The pending keys of such a group wait if no member is connected,
-    which the caller has to ask. `skew_margin_seconds` is added, because the times come from different clocks:
-    `asked_ms` from the ledger, the time of the first message from its broker, and the time of the oldest key from
-    Redis.
+    `alarm_seconds`: 0 means that there is never a lag. `pending`: number of pending keys, used for a group without an
+    offset. Such a group has had no message, or stores its offsets elsewhere. Its pending keys wait only if no member is
+    connected, which the caller has to find out. `skew_margin_seconds` is added, because the times come from different
+    clocks: `asked_ms` from the ledger, the time of the first message from its broker, and the time of the oldest key
+    from Redis.
     """
     waiting, since_ms = watermark.waiting, watermark.waiting_since_ms
     if watermark.lacks_offset:

@@ -1,6 +1,6 @@
-"""Reports a ledger that is away for long. It is pure.
+"""Decides when people are told that the ledger is away. Pure.
 
-While the ledger is away, no row of a conversation can be written. So the absence is reported from memory.
+While the ledger is away, no row of a conversation can be written. So the process remembers the absence in its memory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.tables import NoticeKind
 from reconciler.telling.ports.notices import Notice
 
-#: A shorter absence of the ledger is not reported. Upgrades and fail-overs are shorter.
+#: Only a longer absence of the ledger is reported, because upgrades and fail-overs take less time.
 SILENT_MS = 120_000
 #: An absence that lasts is reported again after this time. If several processes run, each process reports the absence.
 AGAIN_MS = 3_600_000
@@ -20,7 +20,8 @@ AGAIN_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSilence:
-    """What one process knows about the ledger, and has reported by one notifier. Times are by the process's clock."""
+    """What one process knows about the ledger's absence, and what one notifier has reported. Times are by the process'
+    clock."""
 
     #: The time since when the ledger is away. None: the ledger answers.
     since_ms: int | None = None
@@ -35,8 +36,9 @@ class LedgerSilence:
     owes_end: bool = False
 
     def after_look(self, problem: str | Fact | None, *, asked_at_ms: int, now_ms: int) -> LedgerSilence:
-        """Returns the state after a question at `asked_at_ms`. `problem`: why there is no answer. None: it answered."""
-        if problem is not None:  # the clock may have been set back, hence min()
+        """Returns the state after a question to the ledger at `asked_at_ms`. `problem`: why the ledger did not answer;
+        None if it answered."""
+        if problem is not None:  # min() is needed because the clock may have been set back
             since_ms = min(asked_at_ms if self.since_ms is None else self.since_ms, now_ms)
             told_at_ms = None if self.told_at_ms is None else min(self.told_at_ms, now_ms)
             return replace(self, since_ms=since_ms, told_at_ms=told_at_ms, why=problem)
@@ -51,7 +53,7 @@ class LedgerSilence:
         )
 
     def due(self, environment: str, *, interval_ms: int, now_ms: int) -> Notice | None:
-        """Returns the notice that is due now. `interval_ms`: least time between two reported absences."""
+        """Returns the notice that is due now, or None. `interval_ms`: least time between two reported absences."""
         if self.since_ms is None:
             over = self.last if self.owes_end else None
             return None if over is None else _notice(environment, over[0], over[1], "", 0, now_ms)
@@ -63,7 +65,7 @@ class LedgerSilence:
         return _notice(environment, self.since_ms, None, self.why, self.told_count, now_ms)
 
     def once_told(self, notice: Notice, *, now_ms: int) -> LedgerSilence:
-        """Returns the state after a sending, during which the ledger may have come back, or gone away again."""
+        """Returns the state after a notice was sent. Meanwhile the ledger may have come back, or gone away again."""
         if notice.is_over:
             return self if self.last is None or self.last[0] != notice.since_ms else replace(self, owes_end=False)
         is_this = self.since_ms is not None and self.since_ms <= notice.since_ms
@@ -74,7 +76,8 @@ class LedgerSilence:
 def _notice(
     environment: str, since_ms: int, until_ms: int | None, why: str | Fact, told_count: int, now_ms: int
 ) -> Notice:
-    # All tries have one id. Usually all processes have this id, too, as they notice an absence within seconds.
+    # All tries have the same id. Processes usually notice an absence within seconds of each other, and make the same
+    # id.
     of = f"{environment} {NoticeKind.LEDGER_AWAY} {since_ms // SILENT_MS} {told_count} {until_ms is not None}"
     return Notice(
         notice_id=hashlib.sha256(of.encode()).hexdigest()[:26].upper(),

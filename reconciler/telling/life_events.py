@@ -85,7 +85,7 @@ def outbox_events(rows: Iterable[OutboxRow]) -> Iterator[LifeEvent]:
 def copy_events(name: str, copies: Iterable[StoredMessage], row: Recorded | None) -> Iterator[LifeEvent]:
     """Yields events of copies on brokers. `name`: a name as in life_story_of().
 
-    A copy that differs from the message of the outbox row has an event that says so.
+    If a copy differs from the message of the outbox row, its event says so.
     """
     kind = kind_of_copy(name)
     for copy in copies:
@@ -199,10 +199,10 @@ def action_event(action: OperatorAction) -> LifeEvent:
 
 
 def history_events(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> list[LifeEvent]:
-    """Returns the events of what rounds did with the key, in the order of the steps of a round.
+    """Returns the events of the key in rounds, ordered by time, and within a round by its steps.
 
     Only the history has these events, because the ledger has only the present state. If rounds repeat a verdict for the
-    same reason, with no other event in between, one event shows the number of repetitions and the last time.
+    same reason, and no other event comes in between, one event shows the number of repetitions and the last time.
     """
     events: list[LifeEvent] = []
     last_verdict: dict[str, int] = {}  # subscription -> index of its last verdict in `events`

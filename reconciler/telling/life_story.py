@@ -1,4 +1,4 @@
-"""The life of one message in the order of time, from all witnesses. `reconciler explain` shows it. It is pure."""
+"""The life of one message in the order of time, from all witnesses, for `reconciler explain`. Pure."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ NEEDS_A_PERSON = frozenset({TWO_EFFECTS, EFFECT_OF_ANOTHER, INCOMPLETE, EFFECT_A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Testimony:
-    """What one witness says about the key now."""
+    """The present answer of one witness about the key."""
 
     #: One of: outbox, announcement, redis, broker, inbox.
     witness: str
-    #: The subscription, or the topic and the kind of copy. Empty: there is only one witness of this name.
+    #: The subscription, or the topic and the kind of copy. Empty if only one witness has this name.
     about: str
     presence: Presence
     #: The answers of the witness.
@@ -96,7 +96,7 @@ class Testimony:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upcoming:
-    """What rounds will do next for the message."""
+    """The next step of rounds for the message."""
 
     #: verdict: a round asks the witnesses again. repair: a round continues the repair.
     what: Literal["verdict", "repair"]
@@ -110,7 +110,7 @@ class Upcoming:
 class HalfEffect:
     """An effect that may be half, and the commands that accept or delete its inbox row.
 
-    A person needs a login that may write to run these commands, because the login of inbox_url only reads.
+    The commands need a login that may write, because the login of inbox_url only reads.
     """
 
     subscription: Subscription
@@ -134,7 +134,7 @@ class HalfEffect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifeStory:
-    """Everything that is known about one unique key."""
+    """All answers about one unique key, and the conclusions from them."""
 
     unique_key: str
     events: tuple[LifeEvent, ...]
@@ -142,14 +142,15 @@ class LifeStory:
     silent: tuple[Fact, ...]
     #: One line for each dependency that is away now.
     away: tuple[Fact, ...]
-    #: One sentence for each subscription: how far the message is, and what comes next. Empty for a key without events.
+    #: One sentence for each subscription about the message's progress and its next step. Empty for a key without
+    #: events.
     outlook: tuple[Fact, ...]
     #: The answers of all witnesses, in the order in which a message passes them.
     testimonies: tuple[Testimony, ...] = ()
     upcoming: tuple[Upcoming, ...] = ()
-    #: Subscriptions without effect and verdict. The message may be on its way to these subscriptions.
+    #: Subscriptions without effect and verdict, to which the message may be on its way.
     unjudged: tuple[str, ...] = ()
-    #: Configured topics of the message. The outbox or a verdict names these topics.
+    #: Configured topics of the message, as the outbox or a verdict names them.
     topics: tuple[str, ...] = ()
     #: The state of the ledger's rows as one word. An act that carries this word is refused if the rows have changed.
     seen: str = ""
@@ -194,13 +195,14 @@ def life_story_of(
     """Returns the life of a message from the answers of all witnesses.
 
     `copies`: names are "<where> half", "<where> committed", "<where> parked", "<where> retry" or "<where> dead-letter".
-    `places`: what Redis has. Redis was not asked about a subscription that `places` lacks.
+    `places`: the key's places in Redis, for each subscription about which Redis was asked.
+
     `history`: (name of a stream, row of this stream). contract/history_row.py describes the rows. `has_outbox`: False
-    if commit queries prove commits instead of outboxes. With False, no answer of an outbox counts as missing.
+    if commit queries prove commits instead of outboxes. Then no answer of an outbox is missing.
     """
     row = message_of(outbox)
     by_kind = {name: list(copy_events(name, lookup.records, row)) for name, lookup in copies.items()}
-    # This order holds within one millisecond: causes come before effects.
+    # Within one millisecond, events keep this order, in which causes come before effects.
     events = [
         *(event for name, of_kind in by_kind.items() if kind_of_copy(name) == "half" for event in of_kind),
         *outbox_events(outbox.records),
@@ -261,7 +263,7 @@ def _testimonies(
     places: Mapping[Subscription, Lookup[KeyPlaces]],
 ) -> Iterator[Testimony]:
     yield Testimony(witness="outbox", about="", presence=outbox.presence, detail=outbox.reason)
-    # Announcements are not looked up, so a missing announcement is never proved.
+    # No witness is asked for announcements, so a missing announcement is never proved.
     told = list(_told_of_announcement(outbox, ledger, places))
     yield Testimony(
         witness="announcement",
@@ -298,7 +300,7 @@ def _told_of_announcement(
 
 
 def _of_redis(subscription: Subscription, places: Lookup[KeyPlaces] | None, candidate: Candidate | None) -> Testimony:
-    """Returns what Redis has of the key, with what the ledger has of this key. After an outage these differ."""
+    """Returns the places of the key in Redis, and the state of its candidate. After an outage these may differ."""
     presence, told = Presence.UNKNOWN, [NOT_ASKED()]
     if places is not None:
         presence, told = places.presence, [places.reason]
@@ -374,9 +376,10 @@ def _outlook(
 
 
 def _waiting_for_workers(ledger: LedgerLife) -> set[str]:
-    """Returns the groups from whose replay workers the message can be taken back.
+    """Returns the groups from whose replay workers the message can be taken back: no worker has taken the hand-over
+    yet.
 
-    No worker has taken the hand-over, and no repair for every group is unfinished.
+    As long as a repair for every group is unfinished, there is no such group.
     """
     rows = {repair.scope: repair for repair in ledger.repairs}
     of_all = rows.pop(EVERY_GROUP, None)
@@ -391,7 +394,7 @@ def _is_second(candidate: Candidate, inbox: Lookup[InboxRow]) -> bool:
 
 
 def _dismissal(candidate: Candidate) -> Fact | None:
-    """Returns who dismissed the key, when and why. None: nobody dismissed it."""
+    """Returns the fact who dismissed the key, when and why. None: nobody dismissed the key."""
     by, why = (candidate.evidence.get(name) for name in ("dismissed_by", "dismissed_because"))
     if not (candidate.is_dismissed or candidate.took_effect_dismissed):
         return None
@@ -410,7 +413,7 @@ def _dismissal(candidate: Candidate) -> Fact | None:
 
 
 def _next(candidate: Candidate, ledger: LedgerLife, holds: Sequence[HeldTopic]) -> Fact:
-    """Returns what a key without an effect waits for."""
+    """Returns the fact for which a key without an effect waits."""
     of, topic, group = str(candidate.subscription), candidate.subscription.topic, candidate.subscription.group
     verdict, meaning, unique_key = Verdict(candidate.verdict), MEANINGS[candidate.verdict](), candidate.unique_key
     failed = {repair.scope for repair in ledger.repairs if repair.state is RepairState.FAILED}

@@ -1,6 +1,6 @@
-"""Reports to people: looks for news in the ledger, and sends each notifier's due messages.
+"""Reports to people: looks for news in the ledger, and sends the due messages of each notifier.
 
-All unfinished work is in the ledger, so the next process can continue this work.
+All unfinished work is in the ledger, so another process can continue it.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ REFUSED_SECONDS = 300.0
 #: Kinds of troubles that are read from the ledger. Watches of a process may find further kinds.
 _OF_LEDGER = frozenset({NoticeKind.QUARANTINED, NoticeKind.REPAIR_FAILED, NoticeKind.BREAKER_OPEN})
 
-#: A function that returns kind -> the present troubles. A kind that could not be judged is missing, and is not
-#: reported.
+#: A function that returns kind -> the present troubles. A kind that could not be judged is missing from its answer, and
+#: is not reported.
 Watch = Callable[[LedgerReports, int], Mapping[NoticeKind, Sequence[StandingTrouble]]]
 
 
@@ -64,7 +64,7 @@ class Listener:
     kinds: frozenset[NoticeKind]
     pace: Pace
     channel: NoticeChannel
-    #: Least seconds between two messages, usually for all processes together. The receiver would refuse more messages.
+    #: Least seconds between two messages, usually of all processes together. The receiver may refuse faster messages.
     gap_seconds: float = 0.0
     #: True if the messages contain business ids.
     tells_business_ids: bool = True
@@ -73,8 +73,8 @@ class Listener:
 class NoticeService:
     """Looks for news and sends messages.
 
-    Each method belongs to one thread. One thread calls look(). Each notifier has a thread that calls send(). A thread
-    that never asks the ledger calls tell_silence().
+    Each method belongs to certain threads. One thread calls look(). Each notifier has a thread that calls send(). A
+    thread that never asks the ledger calls tell_silence().
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class NoticeService:
         lease_seconds: float = LEASE_SECONDS,
         name_of: Callable[[str], str] = lambda _key: "",
     ) -> None:
-        """`is_refusal`: returns True for an error by which the ledger has answered and refused this login.
+        """`is_refusal`: returns True for an error by which the ledger refuses this login.
 
         `watches`: find troubles that the ledger does not show. `kinds`: kinds of troubles about which this service
         decides. `name_of`: returns the business id of a unique key from its outbox, and raises nothing.
@@ -113,7 +113,7 @@ class NoticeService:
         self._at_once = threading.BoundedSemaphore(SENT_AT_ONCE_MAX)
         self._lock = threading.Lock()
         self._silences = dict.fromkeys(self._listeners, LedgerSilence())
-        #: Used by the thread of the looks only.
+        #: Only the thread that calls look() uses this.
         self._episodes: dict[Place, Episodes] = {}
         #: The monotonic time at which the present look began. None: no look is under way.
         self._looking_since: float | None = None
@@ -123,7 +123,7 @@ class NoticeService:
         self._paused_until: dict[str, float] = {}
         #: (Notifier, outcome) -> number of messages. Outcomes are sent, failed and refused.
         self.outcomes: Counter[tuple[str, str]] = Counter()
-        #: Notifier -> the time since when a message is due and unsent, by the ledger's clock. None: no message is due.
+        #: Notifier -> the time since which a message is due and unsent, by the ledger's clock. None: no message is due.
         self.untold_since_ms: Mapping[str, int | None] = {}
         self.looked_at_ms: int | None = None
 
@@ -136,10 +136,10 @@ class NoticeService:
         try:
             self._look()
         except ReconcilerError as error:
-            # A ledger that refuses this login has answered. `doctor` names the missing right, so nobody is woken.
+            # A ledger that refuses this login has answered, so nobody is woken. `doctor` names the missing right.
             problem = None if self._is_refusal(error) else str(error)
             logger.warning("notices_unread", extra={"error": str(error)})
-        except Exception:  # the next look finds in the ledger what this look missed
+        except Exception:  # the next look finds all news that this look missed, because they stay in the ledger
             logger.exception("notices_failed")
         with self._lock:
             self._looking_since = None
@@ -154,7 +154,7 @@ class NoticeService:
 
     def _look(self) -> None:
         known = self._conversations()
-        now_ms = self._notices.now_ms()  # read after the rows, so that no row has a later time
+        now_ms = self._notices.now_ms()  # read after the rows, so no row has a later time
         new = [name for name in self._listeners if name not in known]
         for name in new:
             self._notices.begin(self._environment, name)
@@ -204,8 +204,7 @@ class NoticeService:
         pasts = [found[one.place, one.mark_ms] for _, one in asked]
         for (_, one), past in zip(asked, pasts, strict=True):
             newest_ms = past.until_ms if past.count > one.mark_count else 0
-            # Losses that passed earlier are unreported, too. Only a process that has just begun uses the time of these
-            # losses.
+            # The first unreported loss may have passed long ago. Only a process that has just begun uses its time.
             since_ms = now_ms if one.place in self._episodes else past.since_ms
             self._note_episode(one.place, is_open=past.is_open, since_ms=since_ms, newest_ms=newest_ms, now_ms=now_ms)
         for (listener, one), past in zip(asked, pasts, strict=True):
@@ -249,7 +248,8 @@ class NoticeService:
                         self._write(after_standing(one, trouble, pace=listener.pace, now_ms=now_ms, new_id=_new_id))
 
     def _is_judged(self, place: Place) -> bool:
-        """Returns True if a missing trouble of this place has ended. Watches know only configured subscriptions."""
+        """Returns True if a trouble of this place that is not found has ended. Watches find troubles of configured
+        subscriptions only."""
         kind, topic, group = place
         return kind in _OF_LEDGER or group is None or (topic, group) in self._places
 
@@ -279,7 +279,7 @@ class NoticeService:
 
     def _write(self, decided: Conversation | None) -> None:
         if decided is not None:
-            self._notices.write(decided)  # if another process was faster, the decision of that process stays
+            self._notices.write(decided)  # if another process was faster, its decision stays
 
     def send(self, name: str) -> None:
         """Sends a notifier's due messages one after the other, until a message fails. Raises nothing."""
@@ -297,7 +297,7 @@ class NoticeService:
         return self._clock.monotonic_seconds() < self._paused_until.get(name, 0.0)
 
     def tell_silence(self) -> None:
-        """Reports from memory that the ledger is away, or back. Raises nothing, and never waits for the ledger."""
+        """Reports that the ledger is away or back, from memory. Raises nothing, and never waits for the ledger."""
         with self._lock:
             began = self._looking_since
             hangs_seconds = 0.0 if began is None else self._clock.monotonic_seconds() - began
@@ -357,7 +357,7 @@ class NoticeService:
             asked = error.retry_after_seconds if isinstance(error, ChannelAway) else None
             pause = BACKOFF.jittered_seconds(max(tries - 1, self._failures[name]), self._dice)
             failure = _Failure(str(error), max(pause, asked or 0.0))
-        except Exception as error:  # a bug of one channel must not end the thread, which reports other troubles
+        except Exception as error:  # a bug of a channel must not end the thread, which has other messages to send
             logger.exception("notice_failed", extra=about)
             failure = _Failure(f"a bug: {type(error).__name__}", BACKOFF.longest_seconds)
         else:
@@ -369,7 +369,7 @@ class NoticeService:
         is_first = self._failures[name] == 0
         self._failures[name] += 1
         self._paused_until[name] = self._clock.monotonic_seconds() + failure.wait_seconds
-        # The first failed try is logged as an error. Metrics count further tries, and doctor shows the last try.
+        # Only the first failed try is logged above DEBUG. Metrics count further tries, and `doctor` shows the last one.
         level = logging.DEBUG if not is_first else logging.ERROR if failure.is_refused else logging.WARNING
         logger.log(level, "notice_unsent", extra=about | {"error": failure.why})
         return failure

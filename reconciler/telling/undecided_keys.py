@@ -1,9 +1,8 @@
 """Decides which UNKNOWN keys are an alarm.
 
 A key is an alarm if a witness that should answer keeps it undecided, or if witnesses contradict each other. Keys that
-the configuration cannot decide are only counted, because nobody can change this at night. A verdict can name
-a time. Keys that wait for such a time are neither an alarm nor counted. Rows of a release that stored no cause are left
-out.
+the configuration cannot decide are only counted, because nobody can change that at night. A verdict may name a time;
+keys that wait for such a time are left out. Rows of a release that stored no cause are left out, too.
 
 The ledger stores the cause in a column. If the ledger was not upgraded, the cause is read from the evidence of the
 oldest rows.
@@ -40,7 +39,7 @@ class UndecidedKeys:
     """The UNKNOWN keys of one subscription that have no proved loss, as far as they were counted."""
 
     subscription: Subscription
-    #: The oldest key that holds the accounted-until time back, and the number of such keys.
+    #: The oldest key before which the accounted-until time stops, and the number of such keys.
     held: Candidate | None
     held_count: int
     #: Number of keys that the configuration cannot decide.
@@ -70,8 +69,8 @@ def read_undecided(
 ) -> UndecidedKeys:
     """Reads and counts the UNKNOWN keys of a subscription. Raises DatabaseAway.
 
-    A key is held if a witness has kept it undecided for `within_ms`. A key about which witnesses contradict each other
-    is held at once.
+    A key stops the accounted-until time if a witness has kept the key undecided for `within_ms`, or at once if
+    witnesses contradict each other about the key.
     """
 
     def rows(by: Undecided | None, *, since_before_ms: int | None = None) -> UndecidedRows | None:
@@ -131,9 +130,9 @@ def _read_one_by_one(
 
 
 def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str, ...] = ()) -> Link:
-    """Returns the link for undecided keys. Every key that was seen before the oldest held key is decided.
+    """Returns the link for undecided keys: every key that was seen before the oldest held key is decided.
 
-    `witnesses`: the names of the witnesses that are asked about such a key.
+    `witnesses`: the names of all witnesses of the subscription.
     """
     if found.held is None:
         return passed(asked_ms)

@@ -182,7 +182,7 @@ class RoundAssembly:
             self.sharing.leave()
 
     def retention(self) -> SqlRetention:
-        """Makes the deletion of finished rows of the ledger."""
+        """Makes the object that deletes finished rows of the ledger."""
         names = [one.name for one in self.settings.notifiers]
         database = self._connections.without_deadlines().ledger.database
         return SqlRetention(database, keep_days=self.settings.ledger.keep_days, notifiers=names)

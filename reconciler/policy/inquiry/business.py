@@ -56,8 +56,8 @@ class BusinessWitness:
         words = queries.key_words(topic.topic, copies)
         is_noted = halves.note(topic.environment, topic.topic, [*_noted(files, digests)])
         asked = {digests[key] for key, answer in read.items() if is_committed(answer) and key in digests}
-        # Half queues are read after the row, because a half is sent before its row is written. They are read before
-        # siblings are looked up, so that all halves are recorded.
+        # Half queues are read after the row, because a half is sent before its row is written, and before siblings
+        # are looked up, so that all halves are recorded by then.
         unread = self._reading.read_to_end(topic.topic) if self._reading is not None and asked else UNREAD
         known = halves.of_keys(topic.environment, topic.topic, asked) if is_noted else None
         answered: list[F] = []
@@ -118,7 +118,7 @@ def other_tags_doubt(siblings: Siblings | None) -> Fact | None:
 
 
 def why_not_committed(business: BusinessAnswer) -> Fact:
-    """Returns what the business says in place of a commit."""
+    """Returns why the business's answer is no commit."""
     if business.why is not None:
         return BUSINESS_UNKNOWN(why=business.why)
     return BUSINESS_ROLLED_BACK() if business.state is BusinessState.ROLLED_BACK else NO_BUSINESS_ROW()

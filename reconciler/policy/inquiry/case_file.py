@@ -283,7 +283,7 @@ class CaseFile(ABC):
         return halves.is_found or (parked is not None and not parked.is_unknown)
 
     def lies_before(self, plan: SubscriptionPlan) -> bool:
-        """Returns True if the message is known to have been given to groups before this group answers for messages.
+        """Returns True if groups surely were given the message before this group answers for messages.
 
         If brokers have no copy of a message any more, perhaps no group was given the message. Only a group that existed
         at that time proves that groups were given the message. If all groups came later, the topic or the ledger is
@@ -326,7 +326,7 @@ class CaseFile(ABC):
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """The groups that take the message and whose inbox is not known to have a row."""
+        """Groups that take the message, and whose inbox has no known row of it."""
         return self._lacking
 
     @cached_property

@@ -172,7 +172,7 @@ def has_passed(positions: Sequence[QueuePosition], copy: StoredMessage) -> bool 
                 and copy.queue_offset <= position.seen[0]
                 and copy.commit_log_offset > position.seen[1]
             ):
-                return None  # another copy was at the same place
+                return None  # another copy had the same offset
             # A missing offset means that the group has consumed nothing, as far as the broker knows.
             if position.consumer_offset is None or position.consumer_offset <= copy.queue_offset:
                 return False
@@ -271,8 +271,8 @@ def late_effects_ms(row: Candidate, inbox: Lookup[InboxRow]) -> frozenset[int]:
 
 
 def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
-    """Returns the times of all rows that were found, even beside an incomplete row. The records of the whole answer
-    lack such rows."""
+    """Returns the times of all rows that were found, even beside an incomplete row. If a row is incomplete, the records
+    of the whole answer lack these rows."""
     found = (row.applied_at_ms for row in inbox.records)
     return frozenset(found).union(one.applied_at_ms for one in inbox.answers if one.applied_at_ms is not None)
 

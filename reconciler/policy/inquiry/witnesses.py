@@ -36,8 +36,8 @@ _MISSING = Lookup[InboxRow].unknown("inbox", _NO_ANSWER)
 
 
 class BrokerSnapshot:
-    """What one round or pass asks the brokers only once: positions, and then the horizon. Look-ups are counted here.
-    Only one thread uses a snapshot."""
+    """The answers of brokers that one round or pass needs only once: positions, and then the horizon. Look-ups are
+    counted here. Only one thread uses a snapshot."""
 
     def __init__(
         self, brokers: BrokerEvidence, topic: str, plans: Sequence[SubscriptionPlan], *, now_ms: int | None = None
@@ -185,8 +185,8 @@ class Witnesses:
         return [replace(f, outbox=read.get(f.unique_key) or Lookup.unknown("outbox", _NO_ANSWER)) for f in files]
 
     def ask_business(self, files: Sequence[F]) -> list[F]:
-        """Asks for the rows of the business by the keys in the halves that brokers show. Without a half, nothing is
-        known about a row."""
+        """Asks the business's tables for the rows whose keys are in the halves that brokers show. Without a half,
+        nothing is known about a row."""
         found = self.find_halves(files)
         shown = [file for file in found if file.key_copy is not None]
         asked = {file.unique_key: file for file in self._business.answer(shown)} if shown else {}
@@ -331,8 +331,8 @@ def _with_group_copies(
 
 
 def _is_of_message(unique_key: str, digest: bytes, row: InboxRow) -> bool:
-    """Returns True if a row under a former name is of this message. Two messages with the same content may share the
-    name."""
+    """Returns True if a row under a former name belongs to this message. Two messages with the same content may share
+    that name."""
     if is_former_name_of_another(unique_key, topic=row.topic, duplicate_of=row.duplicate_of):
         return False
     return row.content_digest is None or row.content_digest == digest

@@ -57,10 +57,9 @@ def review_absences(
     rules: SelectionRules,
     now_ms: int | None = None,
 ) -> list[Fact]:
-    """Asks one round's questions about closed rows. Returns what people should know: at most three facts.
-
-    Raises DatabaseAway. `now_ms`: Redis TIME of the round. If two processes ask about the same rows, that costs a
-    statement and changes nothing.
+    """Asks one round's questions about closed rows. Returns at most three facts for people. Raises DatabaseAway.
+    `now_ms`: Redis TIME of the round. If two processes ask about the same rows, that costs a statement and changes
+    nothing.
     """
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
     asked = list(zip(rows, judge.ask_again(topic, plan, rows), strict=True))
@@ -125,8 +124,8 @@ def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int) -> list[Suspect]:
-    """Returns some rejected keys, in each round others. In a flood all keys get their turn, although no look is
-    stored."""
+    """Returns some rejected keys, and other ones in each round. So in a flood all keys get their turn, although no look
+    is stored."""
     rejected = [
         (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
         for row, suspect in absent
@@ -162,8 +161,8 @@ def _note_of_missed(missed: Sequence[JudgedKey]) -> Fact:
 
 
 def _is_settled_otherwise(row: Candidate, suspect: Suspect) -> bool:
-    """Returns True if the row now has what was missing: a committed outbox row, or an effect. An incomplete effect
-    counts once its row was accepted or deleted."""
+    """Returns True if the missing evidence exists now: a committed outbox row, or an effect. An incomplete effect
+    counts once a person has accepted or deleted its row."""
     if row.is_dismissed:
         return False
     if row.verdict is Verdict.INCOMPLETE:

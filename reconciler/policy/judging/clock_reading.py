@@ -1,4 +1,4 @@
-"""The least difference between the clocks of two servers that readings of these clocks prove. Pure.
+"""The least difference between two servers' clocks that follows from readings of both. Pure.
 
 All code that compares times of different servers assumes that their clocks differ by at most
 `rounds.skew_margin_seconds`. This module checks that assumption.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockReading:
-    """One reading of a server's clock. The server read it at some moment between two moments of ours."""
+    """One reading of a server's clock, taken between two moments of this host's own clock."""
 
     at_ms: int
     #: When the host asked, in its own monotonic seconds.
@@ -20,8 +20,8 @@ class ClockReading:
     answered_seconds: float
 
     def ahead_of(self, other: ClockReading) -> float:
-        """Returns by how many seconds this clock is at least ahead. Negative: it is at least so much behind. 0.0:
-        nothing is proved.
+        """Returns the least number of seconds by which this clock is ahead. Negative: the clock is behind. 0.0: nothing
+        is proved.
 
         One host must have made both readings.
         """

@@ -1,4 +1,4 @@
-"""The last part of a round: judges messages again that an earlier `since` has brought back to a group.
+"""The last part of a round: judges messages again for which a group answers since its `since` was set earlier.
 
 These messages were settled as BEFORE_SINCE, and nothing announces them again. Without a second look at these rows, a
 person would wait for ever after an earlier time was set, by hand or by a rename. A row for which the group answers now
@@ -28,7 +28,7 @@ _KINDS = (None, *sorted(LOSSES))
 
 @dataclass(slots=True)
 class _Walk:
-    """How far this process has walked. After a restart the walk begins again, and finds only rows that are still
+    """The progress of this process' walk. After a restart the walk begins again, and finds only rows that are still
     settled."""
 
     since_ms: int | None
@@ -50,8 +50,7 @@ class EarlierSince:
         return walk is None or walk.kind >= len(_KINDS)
 
     def open_again(self, topic: TopicPlan, plan: SubscriptionPlan, shards: Collection[int]) -> list[Fact]:
-        """Walks a part of the rows in one round. Returns what people should know: at most one fact. Raises
-        DatabaseAway.
+        """Walks a part of the rows in one round. Returns at most one fact for people. Raises DatabaseAway.
 
         `shards`: the shards of the round. While a full page of their rows is due already, no row is opened.
         """

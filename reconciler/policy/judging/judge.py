@@ -123,7 +123,7 @@ class Judge:
         return not (topic.evidence.has_outbox and self._inbox.is_configured(plan.subscription))
 
     def recall_brokers(self, topic: TopicPlan) -> None:
-        """Makes brokers that have left the route count as witnesses, too. Call this before brokers are asked.
+        """Makes brokers count as witnesses that have left the route. Call this before brokers are asked.
 
         The ledger remembers such brokers, so a process that starts while a broker is away knows of that broker.
         """
@@ -153,8 +153,8 @@ class Judge:
         return [self._judged(s, judgement) for s, judgement in self._witnesses.settle(opened, judge, snapshot)]
 
     def ask_again(self, topic: TopicPlan, plan: SubscriptionPlan, rows: Sequence[Candidate]) -> list[Suspect]:
-        """Asks again for what a closed row lacked: the commit of a REJECTED row, and the effect of any other row. Keeps
-        the order."""
+        """Asks again for the missing evidence of closed rows: the commit of a REJECTED row, the effect of any other
+        row. Keeps the order."""
         suspects = [self._opened(suspect_of(topic, plan, row)) for row in rows]
         rejected = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is Verdict.REJECTED]
         others = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is not Verdict.REJECTED]

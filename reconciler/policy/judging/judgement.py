@@ -87,7 +87,7 @@ from reconciler.policy.ports.ledger import Repair
 
 #: A service announces its row within this time or the grace period. A later announcement is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
-#: After so many consecutive looks at an unreadable value, a person must look: about twelve minutes with the waits of
+#: After this many consecutive looks at an unreadable value, a person must look: about twelve minutes with the waits of
 #: UNKNOWN. A witness that is away does not count, because it comes back by itself.
 DAMAGED_LOOKS_MAX = 15
 #: Pause before the next look at a key of a group that filters by SQL92, because such a filter cannot be evaluated here.
@@ -129,8 +129,8 @@ def judge(suspect: Suspect) -> Judgement | Question:
 
 
 def _unforgotten(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Keeps a delivery of another half that an earlier look saw, even if this look got no answer: the copy of that half
-    may have been deleted since."""
+    """Keeps the delivery of another half that an earlier look saw, even if this look got no answer, because the copy of
+    that half may have been deleted since."""
     if isinstance(answer, Question) or answer.undecided_by is not Undecided.WITNESS:
         return answer
     delivered = delivered_sibling(suspect)
@@ -178,7 +178,7 @@ def _under_repair(suspect: Suspect) -> Answer:
     if known is None or known.loss_verdict is None or repair is None or _is_finished(repair):
         return None
     if suspect.plan.reads_halves and not suspect.group.has_inbox:
-        return None  # no inbox shows that it was delivered since: its copy does
+        return None  # no inbox shows whether it was delivered since, but a copy does
     reason = UNDER_REPAIR(state=str(repair.state), rung=str(repair.rung))
     return Judgement(verdict=known.loss_verdict, reason=reason)
 
@@ -194,7 +194,7 @@ def _wanted(suspect: Suspect) -> Answer:
 
 
 def _unheard_of(suspect: Suspect) -> Answer:
-    """Settles a key without commit and known copy: no broker is asked, so forged keys cost the brokers nothing."""
+    """Settles a key without commit and known copy. No broker is asked, so forged keys cost the brokers nothing."""
     is_unseen = suspect.known is None or (suspect.known.loss_verdict is None and suspect.known.verdict in _UNSEEN)
     is_answered = suspect.outbox is not None and not suspect.outbox.is_unknown
     return _commit(suspect) if is_unseen and is_answered and suspect.commit is None else None
@@ -290,7 +290,7 @@ def _why_in_doubt(suspect: Suspect) -> Fact:
 
 
 def _by_in_doubt(suspect: Suspect) -> Undecided | None:
-    """Returns what prevents a decision. None: the group has an inbox and pops, or may pop, so it is waited for."""
+    """Returns the cause that prevents a decision. None: only time, if the group has an inbox and pops or may pop."""
     if suspect.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
         return None if suspect.group.has_inbox else Undecided.SET_UP
     return Undecided.WITNESS
@@ -329,8 +329,8 @@ def missed_commit(suspect: Suspect) -> Judgement | None:
 
 
 def _trusted(suspect: Suspect) -> Answer:
-    """Judges a key without a copy of its message. Without an outbox, everything rests from here on a row of the
-    business, or on the announcement."""
+    """Judges a key without a copy of its message. Without an outbox, only a row of the business or the announcement can
+    prove the commit."""
     if suspect.has_outbox or suspect.topic.evidence.trusts_announcements:
         return None
     return _row_of_business(suspect) if suspect.topic.evidence.asks_business else _unknown(UNPROVED(), Undecided.SET_UP)

@@ -35,9 +35,8 @@ PAGE_KEYS_MIN = 50
 SCAN_MAX = 20_000
 #: Most REJECTED keys whose halves one round looks at, because forged keys must not cost brokers one look-up each.
 HALVES_MAX = 10
-#: The divisor of the room for keys that the ledger follows: such keys have one place in so many. New keys may take the
-#: rest. Losses that wait for their repair are due every few seconds, and would otherwise delay the proof of half a
-#: flood.
+#: Of this many places, one is reserved for keys that the ledger follows; new keys may take the others. Losses that wait
+#: for their repair are due every few seconds, and would otherwise delay the proof of half a flood.
 KNOWN_SHARE = 8
 #: A key whose member sorts after the member of every other key.
 _LAST_KEY = "F" * UNIQUE_KEY_CHARACTERS_MAX
@@ -48,7 +47,7 @@ class SelectionRules:
     """How many keys are selected, and how carefully."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: Most keys of a subscription that one pass judges. One round asks brokers for at most so many keys, too.
+    #: Most keys of a subscription that one pass judges, and for which one round asks brokers.
     candidates_max: int = CANDIDATES_MAX
     #: Most pending keys that one round walks through. Keys that the ledger knows already are skipped.
     scan_max: int = SCAN_MAX
@@ -62,7 +61,7 @@ class WatermarkGate:
     """The first-seen time up to which keys may be judged."""
 
     state: GateState
-    #: What the watermark says about itself. None: it was not asked.
+    #: The watermark's own detail. None: the watermark was not asked.
     detail: Fact | None = None
     #: Keys that were first seen at or before this time are due.
     due_until_ms: int
@@ -369,8 +368,8 @@ class _Walk:
 
     @property
     def page_keys(self) -> int:
-        """Returns how many keys to read next: little more than there is room for. If keys are only counted, returns
-        whole pages."""
+        """Returns the number of keys to read next: little more than there is room for, or a whole page if keys are only
+        counted."""
         return min(PAGE_KEYS, max(self._room_share, PAGE_KEYS_MIN)) if self._room_share > 0 else PAGE_KEYS
 
     def waits(self, pending: PendingKey) -> bool:

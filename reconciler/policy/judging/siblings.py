@@ -1,9 +1,9 @@
 """Handles several halves with one business key and tag, which are tries of one order. A row of the business says that
 the key was committed.
 
-Nobody can tell to which of these halves the row belongs. If one of them was delivered, nothing is known to be missing.
-If none of the halves was delivered, the consumers miss a message, and a person has to hear of that. Brokers get the
-time to ask about these halves first.
+Nobody can tell to which of these halves the row belongs. If one of these halves was delivered, nothing is known to be
+missing. If none of the halves was delivered, the consumers miss a message, and a person has to hear of that. Brokers
+get the time to ask about these halves first.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class SiblingDoubt:
 def doubt_of_siblings(suspect: Suspect) -> SiblingDoubt | Question | None:
     """Returns why the row may belong to another half, or the next question. None: no other half exists."""
     if (seen := delivered_sibling(suspect)) is not None:
-        return seen  # also where the others' halves have been forgotten since, or cannot be read now
-    # Who announces by himself has a half of his own; one that announces may be another try's, and is read later.
+        return seen  # even if the other halves were forgotten since, or cannot be read now
+    # A producer's announcement names the producer's own half. If halves are the announcements, another try's half may
+    # still be unread.
     siblings = suspect.siblings
     doubt = sibling_doubt(siblings, may_be_unread=not suspect.plan.reads_halves)
     if doubt is None:

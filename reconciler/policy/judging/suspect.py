@@ -31,7 +31,7 @@ NAMED_OUTBOX = "named_outbox"
 GIVEN_MS = "given_ms"
 #: A field of the evidence: the producer's span, if the message carries one.
 TRACEPARENT = "traceparent"
-#: A field of the evidence: what the row of the business says, {"state", "detail"}.
+#: A field of the evidence: the answer of the business's row, {"state", "detail"}.
 COMMIT_QUERY = "commit_query"
 #: Most characters of the reason that are stored, because a reason may repeat texts of a half.
 REASON_CHARACTERS_MAX = 2_000
@@ -129,7 +129,7 @@ def suspect_of(topic: TopicPlan, plan: SubscriptionPlan, row: Candidate) -> Susp
 def evidence_of(
     suspect: Suspect, english: Callable[[Fact], str], *, reason: Fact, undecided_by: Undecided | None = None
 ) -> dict[str, object]:
-    """Returns the evidence for JSON: the answer of each witness. Its size is bounded."""
+    """Returns the evidence for JSON: the answer of each witness, with a bounded size."""
     evidence: dict[str, object] = {REASON: reason}
     if undecided_by is not None:
         evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
@@ -174,8 +174,8 @@ def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:
 
 
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
-    """Returns what keeps a key UNKNOWN, and since when (Redis TIME). None: only time, or an older release that stored
-    no cause."""
+    """Returns the cause that keeps a key UNKNOWN, and since when (Redis TIME). None: only time keeps it, or an older
+    release stored no cause."""
     noted = evidence.get(UNDECIDED)
     if not isinstance(noted, Mapping) or noted.get("by") not in tuple(Undecided):
         return None, None
@@ -214,7 +214,7 @@ def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
 
 
 def taken_back(suspect: Suspect, english: Callable[[Fact], str], verdict: Verdict) -> dict[str, object]:
-    """Returns evidence about the last other verdict that had closed the key: its reason, and its time by Redis."""
+    """Returns evidence about the last different verdict that had closed the key: its reason, and its time by Redis."""
     known = suspect.known
     if known is None:
         return {}

@@ -1,4 +1,4 @@
-"""How long to wait before a judged key is looked at again."""
+"""The waits before a judged key is looked at again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNDECIDED_WAIT_SECONDS_MAX = 60.0
 LAGGING_WAIT_SECONDS_MAX = 300.0
 #: Longest wait before the effect of a repair is looked for again.
 LOSS_WAIT_SECONDS_MAX = 30.0
-#: Shortest pause before databases are asked again for what a closed key lacked.
+#: Shortest pause before databases are asked again for the missing evidence of a closed key.
 ASK_AGAIN_SECONDS_MIN = 60.0
 
 

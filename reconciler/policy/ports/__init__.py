@@ -1,4 +1,4 @@
-"""The ports: all questions of the policy (rounds, gate, verdicts, repairs, outage) to the outside world.
+"""The ports: all questions of the policy to the outside world, about rounds, gate, verdicts, repairs and outages.
 
 Every call has one effect, and its docstring says what a crash in the middle leaves. Ports raise only TransientError
 (nothing is lost, and the next round tries again) or PermanentError; "not found" and "don't know" are values

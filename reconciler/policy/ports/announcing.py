@@ -45,7 +45,7 @@ class Floor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """Answer of HalfSets.admit."""
+    """The answer of HalfSets.admit."""
 
     #: False if another offset was stored, so that nothing was written.
     admitted: bool
@@ -76,11 +76,11 @@ class ProvedFrom:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenQueue:
-    """What was seen of one queue of a business topic."""
+    """The state in which one queue of a business topic was last seen."""
 
     #: The offset of the next message, at the last look.
     end: int
-    #: One of the queue's last records. None: the broker did not show a record, so nothing is proved.
+    #: A record near the queue's end. None: the broker did not show a record, so nothing is proved.
     record: QueueRecord | None = None
     #: The queue may have assigned offsets below this offset twice. This value rises each time that a second assignment
     #: is noticed.
@@ -91,10 +91,10 @@ class SeenQueue:
 
 
 class SeenQueues(Protocol):
-    """Stores what was seen of queues, so that this outlives restarts. Raises DatabaseAway."""
+    """Stores the seen states of queues, so that they outlive restarts. Raises DatabaseAway."""
 
     def of_topic(self, environment: str, topic: str) -> Mapping[tuple[str, int], SeenQueue]:
-        """Returns (broker, queue number) -> what was seen of the queue."""
+        """Returns (broker, queue number) -> the state in which the queue was last seen."""
         ...
 
     def keep(self, environment: str, topic: str, seen: Mapping[tuple[str, int], SeenQueue]) -> None:
@@ -191,12 +191,12 @@ class RefusedAnnouncement:
 
 
 class AnnouncementLedger(Protocol):
-    """What the announcement consumer stores durably. Raises DatabaseAway."""
+    """The durable rows of the announcement consumer. Raises DatabaseAway."""
 
     def floor(self, subscription: Subscription, queue: AnnouncementQueue) -> Floor | None:
-        """Returns where the consumer starts if Redis has no offset. This start counts only if the queue still has the
-        record that proves the start. Otherwise, and for None, the consumer starts at the queue's earliest offset, never
-        at its last offset."""
+        """Returns the offset at which the consumer starts if Redis has none. This start counts only if the queue still
+        has the record that proves the start. Otherwise, and for None, the consumer starts at the queue's earliest
+        offset, never at its last offset."""
         ...
 
     def quarantine(self, environment: str, refused: Sequence[RefusedAnnouncement]) -> None:

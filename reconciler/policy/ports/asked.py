@@ -1,4 +1,4 @@
-"""Questions that are sent at once and answered later, so that many of them can be under way to brokers at a time."""
+"""Questions that are sent at once and answered later. So many questions to brokers can be under way at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ R = TypeVar("R")
 
 #: A question that was sent. The thread that asked calls it once; the call waits and returns the answer.
 Asked: TypeAlias = Callable[[], R]
-#: Most questions of one thread that are under way. So at most so many answers lie unread in memory.
+#: Most questions of one thread that are under way, and so the most unread answers in memory.
 ASKED_MAX = 64
 
 
 def known(answer: R) -> Asked[R]:
-    """Returns an answer that is known already, in the form of a question."""
+    """Returns a known answer in the form of a question that was sent."""
     return lambda: answer
 
 

@@ -1,4 +1,4 @@
-"""What a person saw of one key, and the closing of that key. A closing is valid only for what the person saw."""
+"""The state of one key that a person saw, and the closing of that key. A closing is valid only for that state."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from reconciler.policy.ports.ledger import SEEN_DIGITS, Candidate, Repair, Verdi
 
 
 def seen_of(candidates: Iterable[Candidate], repairs: Iterable[Repair]) -> str:
-    """Returns one word for what a person sees of a key. The word stays the same until something happens that matters
-    for an act.
+    """Returns one word for the state of a key that a person sees. The word stays the same until something happens that
+    matters for an act.
 
     Three things do not change the word: a look without a new result, a verdict that is still open, and a repair that
     has sent nothing yet.
@@ -41,24 +41,24 @@ def _is_open(row: Candidate) -> bool:
 
 
 def unfinished(repairs: Iterable[Repair]) -> frozenset[tuple[str, RepairState]]:
-    """Returns scope and state of the repairs that are worked on, or that may begin."""
+    """Returns scope and state of the repairs that are under way, or that may begin."""
     return frozenset((row.scope, row.state) for row in repairs if row.state not in FINISHED_REPAIRS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyInLedger:
-    """What the ledger has about one key: the rows of its groups, and its repairs of every scope."""
+    """The ledger's rows of one key: those of its groups, and its repairs of every scope."""
 
     candidates: Sequence[Candidate] = ()
     repairs: Sequence[Repair] = ()
 
     @property
     def seen(self) -> str:
-        """One word for what a person sees of the key (seen_of)."""
+        """One word for the state that a person sees (seen_of)."""
         return seen_of(self.candidates, self.repairs)
 
     def as_dict(self) -> dict[str, object]:
-        """Returns what a person reads about a key that has changed: states, verdicts and repairs by group or scope."""
+        """Returns the states, verdicts and repairs by group or scope, for a person whose key has changed."""
         return {
             "verdicts": {
                 row.subscription.group: {"state": str(row.state), "verdict": str(row.verdict)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-#: A use ends if it was not renewed for so long.
+#: A use ends if it was not renewed for this time.
 USE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentUse:
-    """What the process that renewed the use last knows about its cluster."""
+    """The cluster, as known by the process that renewed the use last."""
 
     #: "cluster/broker at address": one text for each address. Empty: the stored value is damaged and says nothing.
     brokers: frozenset[str]
@@ -34,7 +34,7 @@ class EnvironmentUses(Protocol):
         ...
 
     def renew(self, environment: str, brokers: frozenset[str], *, by: str, redis: str = "") -> None:
-        """Writes the use, whatever was stored before. If two processes write at once, the last writer wins."""
+        """Writes the use over any stored use. If two processes write at once, the last writer wins."""
         ...
 
 

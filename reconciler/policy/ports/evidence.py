@@ -1,6 +1,5 @@
-"""Questions to the witnesses (steps 8 and 9), and acts at brokers (step 10). Their adapters lie in
-reconciler/evidence.
-"""
+"""Questions to the witnesses (steps 8 and 9), and acts at brokers (step 10). The adapters are in
+reconciler/evidence."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ class Horizon:
 
 
 class BrokerEvidence(Protocol):
-    """What brokers know. A broker that fails makes the answer UNKNOWN, and never raises an exception.
+    """The brokers as witnesses. A broker that fails makes the answer UNKNOWN, and never raises an exception.
 
     A method that returns an `Asked` sends its request at once. The caller gets the answer by calling that value
     (asked.py).
@@ -56,8 +55,8 @@ class BrokerEvidence(Protocol):
         ...
 
     def expect(self, topic: str, brokers: Collection[str]) -> None:
-        """Names brokers that may hold messages of the topic besides those of its route. If one of them cannot be asked,
-        answers are UNKNOWN.
+        """Names brokers that may hold messages of the topic besides those of its route. If such a broker cannot be
+        asked, answers are UNKNOWN.
 
         These names replace the names of the call before. Brokers of the route count in any case.
         """
@@ -101,7 +100,7 @@ class BrokerEvidence(Protocol):
         """Returns the age at which an open half would have a put-back copy: the time-out plus two check intervals, and
         at least the half's immunity time.
 
-        None: the half's broker cannot tell. That is so up to 4.2, and if the broker did not answer with its
+        None: the half's broker has a release up to 4.2, or did not answer with its
         configuration.
         """
         ...
@@ -110,12 +109,12 @@ class BrokerEvidence(Protocol):
         """Returns True if the check service of the half's broker has passed the half. The service passes each half that
         was ended.
 
-        None: the broker does not tell. That is so up to 4.2, for halves in RocksDB, and if a right is lacking.
+        None: the broker does not show this, because of a release up to 4.2, halves in RocksDB, or a missing right.
         """
         ...
 
     def check_back_of(self, half: StoredMessage) -> HalfQuestions | None:
-        """Returns how long the half's broker goes on asking about the half. None: the broker did not answer with its
+        """Returns for how long the half's broker still asks about the half. None: the broker did not answer with its
         configuration."""
         ...
 
@@ -216,7 +215,7 @@ class HalfReadingBeforeSends(HalfReading, Protocol):
 
     def is_newest(self, half: StoredMessage) -> bool | None:
         """Returns True if the half's broker has no younger copy of the half in its queue now. END on an older copy
-        delivers the message, but the broker goes on asking about the younger copy. None: the broker does not tell."""
+        delivers the message, but the broker still asks about the younger copy. None: the broker does not show that."""
         ...
 
 

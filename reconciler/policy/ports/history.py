@@ -1,4 +1,4 @@
-"""Reads back what rounds moved, after they ran: for the history, which may lag or fail without delaying a round.
+"""Reads back the keys that rounds moved, for the history, which may lag or fail without delaying a round.
 
 A round keeps the sets that it emptied for a few generations (rounds.py says how many). A capture reads these sets, so
 it also captures a round whose reply was lost or that another owner ran. If a round's sets are gone, the round is
@@ -16,8 +16,7 @@ from reconciler.contract.subscription import Shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundMark:
-    """Identifies one round. The time tells two rounds of one number apart, because Redis may fall back and run a number
-    again."""
+    """Identifies one round. If Redis falls back, a number may run again, and the time distinguishes both rounds."""
 
     epoch: str
     generation: int
@@ -87,7 +86,7 @@ class PendingSnapshot:
 
 
 class RoundCapture(Protocol):
-    """Reads what rounds moved, and writes nothing. Raises RedisAway, or InvariantViolation for a key of a wrong
+    """Reads the keys that rounds moved, without writing. Raises RedisAway, or InvariantViolation for a key of a wrong
     type."""
 
     def capture(self, shard: Shard, *, after: RoundMark | None) -> Capture:

@@ -18,13 +18,13 @@ from reconciler.policy.evidence import StoredMessage
 #: A field of the evidence of a key that took effect after a person had dismissed it: the time of the dismissal, by the
 #: ledger's clock.
 DISMISSED_AT_MS = "dismissed_at_ms"
-#: Hexadecimal digits of the word that stands for what a person saw.
+#: Hexadecimal digits of the word for the state that a person saw.
 SEEN_DIGITS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What the ledger stores about a judged key: a row of reconciler_candidate."""
+    """The ledger's row of a judged key, in reconciler_candidate."""
 
     subscription: Subscription
     unique_key: str
@@ -244,7 +244,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairChange:
-    """What the owner of a claim writes under its token."""
+    """The change that the owner of a claim writes under its token."""
 
     state: RepairState
     rung: Rung
@@ -379,7 +379,7 @@ class HeldTopic:
 
     @property
     def seen(self) -> str:
-        """One word for what a person sees of the hold. A storm that continues does not change this word."""
+        """One word for the hold as a person sees it. A storm that continues does not change this word."""
         since_ms = 0 if self.kind is HoldKind.BREAKER else self.since_ms
         end = [] if self.until_ms is None else [self.until_ms]
         text = json.dumps([self.topic, self.kind, since_ms, self.by, self.reason, *end])
@@ -410,7 +410,7 @@ class Holds(Protocol):
         ...
 
     def lift_seen(self, environment: str, *held: HeldTopic) -> frozenset[HoldKind]:
-        """Lifts those holds of a topic that a person saw and that still exist, in one transaction. If one of them has
+        """Lifts those holds of a topic that a person saw and that still exist, in one transaction. If such a hold has
         changed, no hold is lifted. Returns the kinds of the lifted holds."""
         ...
 
@@ -513,7 +513,7 @@ class Outages(Protocol):
         ...
 
     def note_reason(self, outage: Outage, reason: str) -> None:
-        """Changes the open row's reason to MEMORY_LOST or UNSAFE, whatever it was opened for."""
+        """Changes the open row's reason to MEMORY_LOST or UNSAFE."""
         ...
 
     def finish(self, outage: Outage) -> bool:

@@ -12,8 +12,8 @@ from reconciler.contract.subscription import Shard, Subscription
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundCounts:
-    """How many keys one round moved. The other announced keys, `announced - matched - pending_added`, were pending
-    already."""
+    """Numbers of keys that one round moved. The other announced keys, `announced - matched - pending_added`, were
+    pending already."""
 
     announced: int
     #: Announced keys whose consumption had been recorded.
@@ -83,7 +83,7 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardReading:
-    """What people see of a shard's memory, read in one step."""
+    """The state of a shard's memory for people, read in one step."""
 
     state: ShardState
     pending: int
@@ -143,7 +143,7 @@ class KeyPlaces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardLook:
-    """What one *look* at a shard found, in one step."""
+    """The state of a shard that one *look* found, in one step."""
 
     state: ShardState
     #: Number of members of the half set and of all commit sets, which a round reads. 0: a round would move no key.
@@ -274,8 +274,8 @@ class Rounds(Protocol):
     DatabaseAway."""
 
     def since_ms(self, subscription: Subscription) -> int | None:
-        """Returns since when the subscription answers for messages. 0: for every message. None: the subscription has
-        had no round yet.
+        """Returns the time since which the subscription answers for messages. 0: for every message. None: the
+        subscription has had no round yet.
 
         An older ledger, or one without the right, cannot store this time. Then the result is 0, and the log says so
         once.

@@ -1,4 +1,4 @@
-"""Runs one function for several outboxes at the same time. The outboxes' adapters are thread-safe."""
+"""Runs one function for several outboxes at the same time. Threads may share the outboxes' adapters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Workers(Protocol):
 
     @property
     def width(self) -> int:
-        """Returns how many calls run at the same time at most."""
+        """Returns the most calls that run at the same time."""
         ...
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:

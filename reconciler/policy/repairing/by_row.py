@@ -1,5 +1,4 @@
-"""Decides about a send that rests on a row of the business. Only answers from after the claim count; earlier proofs do
-not. Pure.
+"""Decides about a send that rests on a row of the business. Only answers from after the claim count. Pure.
 
 A producer's answer to its broker delivers the message as an END does. So nothing is sent while a producer could answer,
 or if a producer may have rolled the half back.
@@ -29,7 +28,7 @@ from reconciler.policy.repairing.case import RepairCase, RepairStep, stay
 #: Longest pause between two looks at a repair whose row may belong to another message, because only the end of that
 #: message changes this.
 SIBLINGS_WAIT_SECONDS_MAX = 300.0
-#: Pause before half queues are read on.
+#: Pause before more of the half queues is read.
 _READING_ON_SECONDS = 1.0
 
 
@@ -66,7 +65,7 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
     if case.producers is None:
         return Question.PRODUCERS
     for broker, half in asked.items():
-        if half.producer_group == half.real_topic:  # proxies name the group of their clients like this
+        if half.producer_group == half.real_topic:  # proxies use the topic as the name of their clients' group
             return _wait(case, PRODUCERS_BEHIND_PROXY(topic=half.real_topic, broker=broker))
         look = case.producers[broker]
         if look.is_connected is not False:
@@ -82,7 +81,7 @@ def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:
 
 
 def _is_put_back(half: StoredMessage, look: ProducerLook, *, since_seconds: float) -> bool:
-    """Returns True if the half was put back after a look, at least so many seconds ago, that found no producer."""
+    """Returns True if the half was put back after a look that found no producer, at least `since_seconds` ago."""
     ends = [end for seconds, end in look.half_queue_ends if seconds <= since_seconds]
     return bool(ends) and half.queue_offset >= min(ends)
 

@@ -1,4 +1,4 @@
-"""The state machine of a repair, and what is known about a repair while it is worked on.
+"""The state machine of a repair, and all answers about a repair that is under way.
 
 | from | to | when |
 |---|---|---|
@@ -49,7 +49,7 @@ BACK_OFF = Backoff(first_seconds=1.0, longest_seconds=300.0)
 #: Longest pause between two looks at a repair that waits for its effect.
 SENT_WAIT_SECONDS_MAX = 60.0
 
-#: A repair that was not sent waits so long for the correction of an unreadable value.
+#: The time for which a repair that was not sent waits for the correction of an unreadable value.
 DAMAGED_SECONDS_MAX = 900.0
 
 _LEGAL = {
@@ -176,7 +176,7 @@ class RepairCase(CaseFile):
 
     @property
     def unread_verdict(self) -> Fact | None:
-        """Why it is unknown whether a person has dismissed a group that lacks the effect. None: this is known."""
+        """Why nobody knows whether a person has dismissed a group that lacks the effect. None: this is known."""
         rows = [self.verdicts[plan.group] for plan in self._lacking if plan.group in self.verdicts]
         return next(
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
@@ -231,7 +231,7 @@ class RepairCase(CaseFile):
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Unfinished hand-overs of groups that have the effect. Their handler must not run.
+        """Unfinished hand-overs of groups that have the effect, whose handlers must not run.
 
         Groups without a [[subscriptions]] section are left out, because their inbox is never read.
         """
@@ -240,8 +240,8 @@ class RepairCase(CaseFile):
 
     @property
     def effect_unknown(self) -> Fact | None:
-        """Why it is unknown whether a group lacks the effect. None: a group surely lacks the effect, or has no inbox
-        configured."""
+        """Why nobody knows whether a group lacks the effect. None: a group surely lacks the effect, or has no
+        configured inbox."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None
@@ -307,7 +307,7 @@ def target_of(decision: RepairStep) -> Mapping[str, object]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOverByHand:
-    """What a person hands over to the replay worker of one group, or why nothing can be handed over."""
+    """The message that a person hands over to the replay worker of one group, or why nothing can be handed over."""
 
     why: Fact
     message: StoredMessage | None = None

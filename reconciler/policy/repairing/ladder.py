@@ -220,13 +220,13 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if isinstance(answer, Question) or answer.act not in (Act.END, Act.REPUBLISH, Act.HAND_OVER):
         return answer
     if case.rung.is_per_group:
-        return _commit_unproved(case) or answer  # only an outbox has the message that a worker's handler must get
+        return _commit_unproved(case) or answer  # only an outbox has the message for a worker's handler
     if case.own_parked is None:
         return Question.PARKED_COPIES
     if case.own_parked.is_unknown:
         return _unreadable(case, case.own_parked)
     if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
-        return _wait(case, ENDED_OR_ASKED())  # a row proves that the key was committed, but not that this half was
+        return _wait(case, ENDED_OR_ASKED())  # a row proves a commit of the key, and not of this half
     send = proved_by_row(case, answer)
     return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
 
@@ -455,7 +455,7 @@ def _climb(case: RepairCase, reason: Fact) -> RepairStep:
 
 
 def _sending(case: RepairCase) -> Question | RepairStep:
-    """Decides by what a send left, if the send got no answer."""
+    """Decides about a send without an answer, by its traces."""
     copies = _copies(case)
     if not isinstance(copies, Lookup):
         return copies
@@ -558,7 +558,7 @@ def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> R
     unapplied = tuple(sorted(g for g, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
     if unapplied:
         reason = ACKNOWLEDGED(groups=unapplied)
-        # Nothing was sent, but the message was delivered after all. The group's reaction is only shown.
+        # Nothing was sent, because the message was delivered after all. The group's reaction is only reported.
         return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
     return _dead_lettered(case, positions) or _wait(case, _positions(positions))
 

@@ -125,8 +125,8 @@ class _Work:
 
 
 class RepairPass:
-    """One pass over the repairs of a topic: what brokers answer once a pass, and the brakes. Only the thread of the
-    rounds uses a pass."""
+    """One pass over the repairs of a topic: the brokers' answers that a pass needs once, and the brakes. Only the
+    thread of the rounds uses a pass."""
 
     def __init__(
         self,
@@ -289,7 +289,7 @@ class Repairer:
     def by_hand(
         self, topic: TopicPlan, plan: SubscriptionPlan, unique_key: str, *, first_seen_ms: int
     ) -> HandOverByHand:
-        """Returns what a person may hand over to one group's worker, or why nothing may be handed over."""
+        """Returns the message that a person may hand over to one group's worker, or why nothing may be handed over."""
         wanted = Repair(
             environment=topic.environment,
             topic=topic.topic,
@@ -567,7 +567,7 @@ class Repairer:
 
     def _was_delivered(self, message: StoredMessage) -> bool:
         """Looks once more for a copy: a slow END may have made one while the other repairs of the batch were prepared.
-        That there was no copy before is proved already, so this look needs no horizon."""
+        The absence of earlier copies is proved already, so this look needs no horizon."""
         topic, key = message.real_topic, message.unique_key
         return self._brokers.committed_copies(topic, key, horizon=_UNPROVED, not_before_ms=0)().is_found
 

@@ -14,7 +14,7 @@ from reconciler.policy.inquiry.case_file import Question
 
 
 class Act(StrEnum):
-    """What the procedure has to do for a decision."""
+    """The act that the procedure does for a decision."""
 
     #: Write the state only.
     WRITE = "write"
@@ -65,6 +65,6 @@ def next_rung(order: Sequence[Rung], rung: Rung) -> Rung | None:
 
 
 def first_rung(order: Sequence[Rung], verdict: Verdict) -> Rung:
-    """Returns where the repair of a loss begins: only LOST_CONFIRM has an open half."""
+    """Returns the rung with which the repair of a loss begins. Only LOST_CONFIRM has an open half."""
     usable = [rung for rung in order if verdict is Verdict.LOST_CONFIRM or not RUNGS[rung].needs_half]
     return usable[0] if usable else order[0]

@@ -1,4 +1,4 @@
-"""Acts by hand in the ledger. A row has the operator, the command and the result."""
+"""Acts by hand in the ledger. The row of an act names the person, the command and the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from reconciler.contract.facts import Fact
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """An act that is about to begin. None means all topics, all groups, or no single message."""
+    """An act that is about to begin. A topic, group or key of None means all topics, all groups, or no single
+    message."""
 
     by: str
     #: One of: hold, resume, repair, dismiss, rebuild, job (a person asks for a job), cancel, body (a person opens a
@@ -34,8 +35,8 @@ class OperatorAction:
     ended_at_ms: int | None = None
     #: What was done, or the error.
     result: str | None = None
-    #: The fact that later commands need: the fact of the act's end, or else of its beginning. None: later commands need
-    #: no fact, or a newer release wrote the fact.
+    #: The fact by which later commands decide: that of the act's end, or else that of its beginning. None: no command
+    #: needs a fact of this act, or a newer release wrote an unknown fact.
     fact: Fact | None = None
 
 
@@ -51,5 +52,5 @@ class OperatorActions(Protocol):
         ...
 
     def end(self, action_id: str, result: str, *, fact: Fact | None = None) -> None:
-        """Adds the result. `fact`: replaces the fact of the beginning."""
+        """Adds the result. `fact` replaces the fact of the beginning."""
         ...

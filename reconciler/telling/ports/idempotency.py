@@ -21,8 +21,8 @@ class KeyedRequest:
 class KeyUse(Enum):
     """What a key shows about a request."""
 
-    #: The request is the first with this key, or the process of the request before died. Execute it, then call
-    #: `answer`.
+    #: The request is the first with this key, or the process of an earlier request has died. Execute the request, then
+    #: call `answer`.
     FIRST = "first"
     #: The first request is not answered yet.
     UNDER_WAY = "under way"
@@ -34,12 +34,12 @@ class KeyUse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyAnswer:
-    """The use of a key. For ANSWERED this value has status and answer of the first request."""
+    """The use of a key. For ANSWERED, also the status and the answer of the first request."""
 
     use: KeyUse
     #: The token with which the process may answer. Empty unless the use is FIRST.
     token: str = ""
-    #: True if the use is FIRST and a process died during this request before. Nobody knows how far that process came.
+    #: True if the use is FIRST and a process has died during an earlier try. Nobody knows how far that process came.
     is_again: bool = False
     status: int = 0
     answer: str = ""

@@ -1,4 +1,4 @@
-"""A *job* is a long action that a person asked for. One process at a time works on a job. If this process dies, another
+"""A *job* is a long act that a person requested. One process at a time works on a job. If that process dies, another
 process continues.
 """
 
@@ -15,9 +15,9 @@ ENDED_JOBS = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WantedJob:
-    """A job that a person asks for."""
+    """A job that a person requests."""
 
-    #: At most 64 ASCII characters. Two requests with one id mean one job.
+    #: At most 64 ASCII characters. Two requests with the same id mean the same job.
     job_id: str
     kind: JobKind
     #: The request, JSON-ready. Each kind of job has its own form of request.
@@ -46,7 +46,7 @@ class Job:
     counts: Mapping[str, int]
     #: The first keys that did not end well, JSON-ready.
     lines: Sequence[Mapping[str, object]]
-    #: Why the job failed, or what it waits for.
+    #: Why the job failed, or why it waits.
     error: str | None
     #: The person who asked to end the job early. The job ends before its next key.
     cancelled_by: str | None
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedJob:
-    """A job and its work. The owner of the claim gets both."""
+    """A job and its work, for the owner of the claim."""
 
     job: Job
     token: str
@@ -74,16 +74,16 @@ class JobChange:
     counts: Mapping[str, int] | None = None
     lines: Sequence[Mapping[str, object]] | None = None
     work: Mapping[str, object] | None = None
-    #: Why the job failed, or what it waits for. None removes the stored text.
+    #: Why the job failed, or why it waits. None removes the stored text.
     error: str | None = None
-    #: One of ENDED_JOBS, with which job and claim end.
+    #: The state of ENDED_JOBS in which the job ends. The claim ends, too.
     ends: JobState | None = None
     #: True: the job has made lasting progress, so earlier deaths of owners do not count any more.
     comes_forward: bool = False
-    #: The claim ends, and the job may be claimed again after this number of seconds in database time. The owner is
-    #: alive, so this does not count as a death.
+    #: Number of seconds in database time after which the job may be claimed again. The claim ends at once. This does
+    #: not count as a death of the owner.
     free_in_seconds: float | None = None
 
 
-#: A job is FAILED after this number of owners in a row died during the job.
+#: A job is FAILED after this number of owners have died during the job, without progress in between.
 ATTEMPTS_MAX = 5

@@ -18,7 +18,7 @@ from reconciler.contract.tables import NoticeKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The content of one message as values. The channel chooses text and language. All times are milliseconds UTC."""
+    """The content of one message as values. The channel chooses text and language. Times are milliseconds UTC."""
 
     #: All tries of one message have the same id, so that a receiver can drop duplicates.
     notice_id: str
@@ -35,20 +35,20 @@ class Notice:
     count: int
     #: The time at which the trouble began.
     since_ms: int
-    #: The time at which the trouble ended. None: it lasts. A lasting ACCOUNTED_UNTIL_STALE has the accounted-until
-    #: time.
+    #: The time at which the trouble ended. None: the trouble lasts. A lasting ACCOUNTED_UNTIL_STALE has its
+    #: accounted-until time here.
     until_ms: int | None
     #: One line, such as the reason of a breaker or an outage, the first unique key, or the audited day. The text comes
     #: from outside, so the channel must make it visible text. Empty: there is no detail.
     detail: str
     #: The time at which the decision to send the message was made.
     written_at_ms: int
-    #: `detail` as a fact, for receivers in another language. For LEDGER_AWAY this fact replaces `detail`. None: the
-    #: detail is no sentence of this product.
+    #: `detail` as a fact, for receivers in another language. For LEDGER_AWAY, the fact replaces `detail`. None: this
+    #: product has not written the detail.
     cause: Fact | None = None
     #: The business id of the unique key in `detail`, if an outbox has given it. The text comes from outside.
     business_id: str = ""
-    #: True: a person sent it to test the channel, and nothing has happened.
+    #: True: a person sent the message to test the channel, and nothing has happened.
     is_test: bool = False
 
 
@@ -71,13 +71,14 @@ class NoticeChannel(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingNotice:
-    """A message that waits to be sent, and what counts as reported once it was sent."""
+    """A message that waits to be sent, and the mark up to which troubles count as reported once the message was
+    sent."""
 
     notice: Notice
     mark_ms: int
     mark_count: int
-    #: False: the message only reports an end, which is sent at once. True: after this message the next trouble waits
-    #: for the interval.
+    #: True: after this message, the next one waits for the interval. False: the message only reports an end, and is
+    #: sent at once.
     is_limited: bool
     #: The time at which the message was first due. Failed tries and further troubles do not change this time.
     due_ms: int
@@ -98,8 +99,8 @@ class Conversation:
     group: str | None
     #: Grows with every change. A writer replaces only the version that it has read. 0: the row does not exist yet.
     version: int
-    #: If troubles happen at a time: all troubles up to mark_ms were reported, and this number of later troubles. If
-    #: troubles last: the time of the newest reported trouble, and the number of reported troubles.
+    #: For troubles that happen at a time: all troubles up to mark_ms and mark_count later ones were reported. For
+    #: lasting troubles: the time of the newest reported trouble, and the number of reported troubles.
     mark_ms: int
     mark_count: int = 0
     #: True if the receiver knows of the trouble, but not of the end.
@@ -120,7 +121,7 @@ class Conversation:
     error: str | None = None
     #: True if the receiver refused the last try, so that a person has to correct something.
     is_refused: bool = False
-    #: The time at which the row was made. The notifier began when its oldest row was made. 0: there is no row yet.
+    #: The time at which the row was made; 0 without a row. The oldest row of a notifier shows when the notifier began.
     created_at_ms: int = 0
 
     @property
@@ -131,7 +132,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingTrouble:
-    """Troubles of one place that last in the ledger until something ends them."""
+    """Troubles of one place that last until an act or a round ends them."""
 
     kind: NoticeKind
     topic: str | None = None
@@ -144,7 +145,7 @@ class StandingTrouble:
     #: The accounted-until time of an ACCOUNTED_UNTIL_STALE trouble.
     until_ms: int | None = None
     detail: str = ""
-    #: The fact that Notice.cause describes.
+    #: As Notice.cause: `detail` as a fact.
     cause: Fact | None = None
 
 
@@ -154,7 +155,7 @@ class PastTroubles:
 
     #: Number of troubles after the conversation's mark.
     count: int
-    #: The next mark, which is LATE_COMMIT_MS before the count, and the number of troubles after this mark.
+    #: The next mark, which is LATE_COMMIT_MS before the time of the count, and the number of troubles after that mark.
     recent_ms: int
     recent_count: int
     #: The time at which the first unreported trouble happened. 0: there is none.

@@ -11,8 +11,8 @@ from reconciler.contract.verdicts import Verdict
 
 T = TypeVar("T")
 
-#: The end of a page. Only the ledger that returned the page understands this value. A fraction or bytes come from a
-#: damaged row of SQLite.
+#: The end of a page, for the ledger that returned the page. A fraction or bytes in it come from a damaged row of
+#: SQLite.
 Position: TypeAlias = tuple[int | float | str | bytes, ...]
 
 
@@ -32,11 +32,11 @@ class LedgerFilter:
     #: EVERY_GROUP, or the group of a hand-over.
     scope: str | None = None
     job_state: JobState | None = None
-    #: The person who did the act or asked for the job. A bare name finds a console user and a login of that name.
+    #: The person who did the act or requested the job. A bare name finds a console user and a login with that name.
     by: str | None = None
     #: The command of an act by hand, as the ledger has it.
     command: str | None = None
-    #: Rows whose time is at or after `since_ms`, and before `until_ms`. This time orders the listing.
+    #: Only rows whose time is at or after `since_ms`, and before `before_ms`. This time orders the listing.
     since_ms: int | None = None
     before_ms: int | None = None
 
@@ -49,8 +49,8 @@ class Page(Generic[T]):
     """Some rows of a listing. The newest row comes first."""
 
     rows: Sequence[T]
-    #: The position at which the next page begins. None: there are no more rows. One call looks at a limited number of
-    #: rows, so a page can be short or empty although there are more rows.
+    #: The position at which the next page begins. None: there are no more rows. One call reads a limited number of
+    #: rows, so a page can be short or empty although there are more.
     end: Position | None
 
 

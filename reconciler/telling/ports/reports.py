@@ -1,4 +1,4 @@
-"""The ports of what commands show of the ledger, and of the ledger as a whole."""
+"""The port through which commands read the ledger, and the port of the whole ledger."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class VerdictCount:
 
     @property
     def is_repaired_loss(self) -> bool:
-        """True for losses that have arrived since. Dismissed losses are settled, too, but count as False.
+        """True for losses that have arrived since. False for dismissed losses, which are settled, too.
 
-        Without an inbox only the group's offset shows the arrival (DELIVERED).
+        Without an inbox, only the group's offset shows the arrival (DELIVERED).
         """
         is_there = self.state is CandidateState.SETTLED and self.verdict in (Verdict.CONSUMED, Verdict.DELIVERED)
         return is_there and self.loss_verdict is not None
@@ -97,8 +97,8 @@ class StoredRest:
     def seen_again(self, stored: StoredRound) -> StoredRound:
         """Returns the newest round of a shard with the time at which the shard was seen at rest.
 
-        Returns the round unchanged if the row of rest saw another round. In this case a round came since, or the seen
-        round is void.
+        Returns the round unchanged if the row of rest saw another round: a later round has run since, or the seen round
+        is void.
         """
         done, number = stored.done, stored.done.shard.number
         if number >= len(self.shards) or stored.stored_at_ms >= self.at_ms:
@@ -120,9 +120,9 @@ class QuarantinedAnnouncement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerLife(KeyInLedger):
-    """Everything that the ledger knows about one key in all topics."""
+    """All rows of the ledger about one key, in all topics."""
 
-    #: The rounds in which the key was first seen: one round for each candidate whose round is still stored.
+    #: The rounds that first saw the key: one for each candidate whose round is still stored.
     rounds: Sequence[StoredRound]
     #: Acts by hand on the key, in the order of time.
     actions: Sequence[OperatorAction] = ()
@@ -145,10 +145,10 @@ class EnvironmentTraces:
 
 
 class LedgerReports(Protocol):
-    """Reads what commands and pages show of the ledger. Methods raise DatabaseAway.
+    """Reads the ledger for commands and pages. Methods raise DatabaseAway.
 
-    A listing begins with the newest row. Rows of one millisecond have a fixed order. `after`: the end of the page
-    before. A listing raises InvalidValue for the end of a page of another listing.
+    A listing begins with the newest row. Rows of one millisecond have a fixed order. `after`: the end of the previous
+    page. A listing raises InvalidValue for the end of a page of another listing.
     """
 
     def candidates(
@@ -198,10 +198,8 @@ class LedgerReports(Protocol):
         ...
 
     def repair_counts(self, environment: str) -> Sequence[RepairCount]:
-        """Counts repairs by topic, scope, state and rung. A count ends at COUNTED_MAX + 1.
-
-        A limited count takes sent repairs first.
-        """
+        """Counts repairs by topic, scope, state and rung. A count ends at COUNTED_MAX + 1, and takes sent repairs
+        first."""
         ...
 
     def life(self, environment: str, unique_key: str) -> LedgerLife:
@@ -211,7 +209,7 @@ class LedgerReports(Protocol):
     def last_rounds(self, subscription: Subscription) -> Sequence[StoredRound]:
         """Returns the newest valid round of every shard, ordered by shard.
 
-        The round of a shard that was seen at rest has the time of that sight.
+        If a shard was seen at rest since its round, the round has the time of that sight.
         """
         ...
 
@@ -222,8 +220,8 @@ class LedgerReports(Protocol):
     def rests_are_hidden(self) -> bool:
         """Returns True if this login may not read rows of rest.
 
-        With such a login `last_rounds` and `shards_since` know only rounds. A shard at rest has one round in half an
-        hour.
+        With such a login, `last_rounds` and `shards_since` know only rounds, and a shard at rest may have only one
+        round in half an hour.
         """
         ...
 
@@ -246,7 +244,7 @@ class LedgerReports(Protocol):
         ...
 
     def floors(self, subscription: Subscription) -> Sequence[Floor]:
-        """Returns the floors of a subscription. If Redis lost everything, announcements would be read from there."""
+        """Returns the floors of a subscription, from which announcements are read again if Redis lost everything."""
         ...
 
 
@@ -265,12 +263,12 @@ class Ledger(Protocol):
 
     @property
     def hand_overs(self) -> HandOvers:
-        """Messages for groups' own handlers."""
+        """Messages that are handed over to groups' own handlers."""
         ...
 
     @property
     def closings(self) -> Closings:
-        """Acts with which a person ends the work on a key."""
+        """Acts by which a person ends the work on a key."""
         ...
 
     @property
@@ -290,7 +288,7 @@ class Ledger(Protocol):
 
     @property
     def halves(self) -> NotedHalves:
-        """Noted halves. Siblings, which are halves with one business key, are found among the noted halves."""
+        """Noted halves, among which siblings are found: halves with the same business key."""
         ...
 
     @property
@@ -310,5 +308,5 @@ class Ledger(Protocol):
 
     @property
     def reports(self) -> LedgerReports:
-        """What commands and pages show."""
+        """Listings, counts and rows for commands and pages."""
         ...
