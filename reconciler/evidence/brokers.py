@@ -79,9 +79,8 @@ class RemotingBrokerEvidence:
         reused: ReusedOffsets | None = None,
         pop_groups: PopGroups | None = None,
     ) -> None:
-        """`retired_brokers`: brokers that never come back. The messages of retired brokers are gone, and no answer of a
-        retired broker is awaited. `reused` remembers reused offsets, and `pop_groups` remembers signs of popping: pass
-        objects that other users share. None: this object makes such an object for itself."""
+        """`retired_brokers`: brokers that never come back. No answer of a retired broker is awaited. `reused`,
+        `pop_groups`: memories that other users share. None: this object has a memory of its own."""
         self._retired_brokers = frozenset(retired_brokers)
         self._routes = instance.routes
         self._families = instance.families
@@ -153,7 +152,7 @@ class RemotingBrokerEvidence:
         return bool(addresses) and None not in addresses and not any(members)
 
     def filter_kind(self, subscription: Subscription) -> FilterKind:
-        """Returns how the group filters the topic. SQL92 if one broker knows an SQL92 filter."""
+        """Returns the kind of the group's filter. SQL92 if one broker knows an SQL92 filter."""
         now = self._clock.monotonic_seconds()
         known = self._filters.get(subscription)
         if known is None or now - known[1] >= _REMEMBER_SECONDS:
@@ -176,7 +175,7 @@ class RemotingBrokerEvidence:
         return next((kind for kind in by_weight if kind in kinds), FilterKind.UNKNOWN)
 
     def horizon(self, topic: str) -> Horizon:
-        """Sends a probe to every master of the topic's route, and waits until the master's index has the probe."""
+        """Sends a probe to every master of the topic's route, and waits until each index has the probe."""
         return self._probes.horizon(topic)
 
     def committed_copies(
@@ -305,8 +304,8 @@ class RemotingBrokerEvidence:
         return facts.transaction_timeout_seconds + facts.transaction_check_interval_seconds
 
     def producers_of(self, half: StoredMessage) -> ProducerLook:
-        """Reads the producers that are connected to the half's broker (GET_PRODUCER_CONNECTION_LIST), at each call. A
-        broker asks only these producers about the half. Brokers up to 4.2 ask none."""
+        """Asks the half's broker for its connected producers (GET_PRODUCER_CONNECTION_LIST), at each call. A broker
+        asks only connected producers about a half. Brokers up to 4.2 ask no producer."""
         facts, address = self._facts(half.real_topic, half.broker), self._address(half)
         if facts is None or address is None:
             return ProducerLook(is_connected=None)
@@ -359,7 +358,7 @@ class RemotingBrokerEvidence:
 
     def is_past_check(self, half: StoredMessage) -> bool | None:
         """Returns True if the broker's check service has passed the half (TransactionalMessageServiceImpl.check). None
-        if the broker does not show this.
+        if unknown.
 
         A round of this service begins at the saved offset, passes ended halves, and copies open halves to the queue's
         end. So a half before the saved offset was ended, or has a younger copy. Without a saved offset, no round has

@@ -75,7 +75,7 @@ class _Known:
 
 
 class ReusedOffsets:
-    """The states of queues at earlier looks. Shared by threads."""
+    """The states of queues at earlier looks. Thread-safe."""
 
     def __init__(self, clock: Clock, *, kept: SeenQueues | None = None, environment: str = "") -> None:
         """`kept`: the stored states. None: this process begins without states."""

@@ -31,7 +31,7 @@ _Buckets = dict[int, ActivityBucket]
 
 
 class SqlActivities:
-    """Counts of activity, read by SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """Counts of activity, read by SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, rows_max: int = ROWS_MAX) -> None:
         self._database = database

@@ -14,7 +14,7 @@ from reconciler.sql.tables import quarantine
 
 
 class SqlAnnouncementLedger:
-    """Floors and quarantine in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """Floors and quarantine in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, outages: SqlOutages, floors: SqlFloors) -> None:
         self._database = database

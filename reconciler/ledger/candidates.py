@@ -59,7 +59,7 @@ _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
 
 
 class SqlCandidates:
-    """The candidates in SQL. Shared by threads. Every call is one transaction, except `rename`. Raises DatabaseAway."""
+    """The candidates in SQL. Thread-safe. Every call is one transaction, except `rename`. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

@@ -32,7 +32,7 @@ class _Changed(Exception):
 
 
 class SqlClosings:
-    """The closings in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """The closings in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, candidates: SqlCandidates, hand_overs: SqlHandOvers) -> None:
         self._database = database

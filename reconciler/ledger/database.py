@@ -27,7 +27,7 @@ def no_english(fact: Fact) -> str:
 
 
 class LedgerDatabase:
-    """One engine and its clock. Shared by threads: the engine's pool gives each transaction its own connection.
+    """One engine and its clock. Thread-safe: the engine's pool gives each transaction its own connection.
 
     `now` makes the SQL expression of database time for a dialect. The simulator passes an expression of its own.
     `clock` is the host's. `english` writes the text of a fact, for releases that read only texts.

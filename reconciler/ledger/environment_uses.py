@@ -19,7 +19,7 @@ _ROWS = RowReader(ENVIRONMENT, ("brokers", "by", "renewed_at_ms"), otherwise={"b
 
 
 class SqlEnvironmentUses:
-    """The uses of environments in SQL. Shared by threads. Raises DatabaseAway."""
+    """The uses of environments in SQL. Thread-safe. Raises DatabaseAway."""
 
     place = "the ledger"
 

@@ -33,7 +33,7 @@ _WITHOUT_PROOFS = (
 
 
 class SqlFloors:
-    """The floors in SQL. Shared by threads. Each floor is written in one transaction. Raises DatabaseAway."""
+    """The floors in SQL. Thread-safe. Each floor is written in one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

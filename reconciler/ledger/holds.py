@@ -28,7 +28,7 @@ class _Changed(Exception):
 
 
 class SqlHolds:
-    """The holds in SQL. Shared by threads. Every call except `place` is one transaction. Raises DatabaseAway."""
+    """The holds in SQL. Thread-safe. Every call except `place` is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

@@ -26,7 +26,7 @@ _UNDER_WAY, _ANSWERED = PostState.UNDER_WAY.value, PostState.ANSWERED.value
 class SqlIdempotencyKeys:
     """Requests by key, kept for about a day. All times are database time.
 
-    Shared by threads. Every write is one transaction. Raises DatabaseAway.
+    Thread-safe. Every write is one transaction. Raises DatabaseAway.
     """
 
     def __init__(self, database: LedgerDatabase) -> None:

@@ -36,8 +36,7 @@ _UNFINISHED = sorted(state.value for state in JobState if state not in ENDED_JOB
 
 
 class SqlJobs:
-    """The jobs in SQL. All times are database time. Shared by threads. Each write is one transaction. Raises
-    DatabaseAway."""
+    """The jobs in SQL. All times are database time. Thread-safe. Each write is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

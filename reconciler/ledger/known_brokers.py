@@ -20,7 +20,7 @@ _ROWS = RowReader(BROKER, ("broker", "gone_since_ms"))
 
 
 class SqlKnownBrokers:
-    """The known brokers in SQL. Shared by threads. A call without a change only reads. Raises DatabaseAway."""
+    """The known brokers in SQL. Thread-safe. A call without a change only reads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

@@ -16,7 +16,7 @@ UPGRADE_LEDGER = "reconciler db upgrade ledger"
 
 
 class NewerColumn:
-    """Asks whether the table has the column, until the table has it. Shared by threads."""
+    """Asks whether the table has the column, until the table has it. Thread-safe."""
 
     def __init__(self, column: sa.Column[Any], *, without: str) -> None:
         """`without`: the sentence for people about what happens without the column."""

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqlNotedHalves:
-    """The noted halves in SQL. Shared by threads. Noting known halves only reads. Raises DatabaseAway."""
+    """The noted halves in SQL. Thread-safe. Noting known halves only reads. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase) -> None:
         self._database = database

@@ -54,7 +54,7 @@ _ROWS = RowReader(NOTICE)
 
 
 class SqlNotices:
-    """The conversations in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """The conversations in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, holds: SqlHolds) -> None:
         self._database = database
@@ -250,7 +250,7 @@ def _by_place(
     connection: sa.Connection, kind: NoticeKind, newest: sa.Select[Any], places: Iterable[tuple[str, str]]
 ) -> Sequence[StandingTrouble]:
     """Returns one trouble per place. Above the limit, counts each place by itself, so that many troubles of one place
-    do not change another place's count."""
+    do not change other counts."""
     found = list(_counted(connection, kind, newest))
     if sum(one.count for one in found) <= STANDING_TROUBLES_MAX:
         return found

@@ -22,7 +22,7 @@ _ROWS = RowReader(OUTAGE)
 
 
 class SqlOutages:
-    """The outages in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway.
+    """The outages in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway.
 
     Two processes that notice an outage at the same moment may each insert a row, milliseconds apart. The earlier row is
     the current one, and `finish` closes both rows.
@@ -68,8 +68,8 @@ class SqlOutages:
         )
         now_ms = self._database.read_now_ms(connection)
         started_at_ms = min(now_ms, connection.execute(last_stored).scalar() or now_ms)
-        # An earlier outage may have begun at the same round, if no round was stored since. In this case, the new outage
-        # starts a millisecond earlier.
+        # If no round was stored since the last outage, that outage has the same start. The new outage then starts a
+        # millisecond earlier.
         taken = sa.select(outage_table.c.started_at_ms).where(
             outage_table.c.environment == environment,
             outage_table.c.started_at_ms == sa.bindparam("p_started_at_ms"),

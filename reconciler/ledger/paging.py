@@ -61,8 +61,8 @@ class Walk:
     def _of_keys(
         self, connection: sa.Connection, keys: tuple[sa.Column[str], Sequence[str]], after: Position | None
     ) -> Sequence[sa.Row[Any]]:
-        """Returns the rows after the position. Python sorts these rows, because an ORDER BY might make the planner read
-        the whole index."""
+        """Returns the rows after the position, sorted by Python: ORDER BY might make the planner read the whole
+        index."""
         column, values = keys
         every = probe(connection, self.query.where(*self.indexed, *self.sifted), column, values).all()
         behind = [row for row in every if after is None or _rank(self._position(row)) < _rank(after)]
@@ -78,8 +78,8 @@ class Walk:
         end = self._end_of_walk(connection, walked) if self.sifted else None
         if end is not None:
             walked.append(compared(self.order, operator.ge, end, dialect))
-            # A planner takes two comparisons of the time for a small range, but each comparison of whole rows for a
-            # third of the table.
+            # A planner estimates a comparison of whole rows as a third of the table, but two comparisons of the time as
+            # a range.
             walked.append(self.order[0] >= _literal(self.order[0], end[0]))
             if after is not None:
                 walked.append(self.order[0] <= _literal(self.order[0], after[0]))

@@ -23,7 +23,7 @@ _FACT = repair.c.answer_fact
 
 
 class RepairAnswers:
-    """Reads and writes answers. Shared by threads."""
+    """Reads and writes answers. Thread-safe."""
 
     def __init__(self, english: Callable[[Fact], str]) -> None:
         self._english = english

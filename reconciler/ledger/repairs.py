@@ -25,7 +25,7 @@ from reconciler.sql.tables import repair as repair_table
 
 
 class SqlRepairs(RepairClaims):
-    """The repairs and their claims in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """The repairs and their claims in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class SqlRepairs(RepairClaims):
 
 
 class SqlHandOvers:
-    """The hand-over rows in SQL. Shared by threads. Every call is one transaction. Raises DatabaseAway."""
+    """The hand-over rows in SQL. Thread-safe. Every call is one transaction. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, repairs: SqlRepairs) -> None:
         self._database = database

@@ -60,7 +60,7 @@ _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})
 
 
 class SqlReports:
-    """Reports of the ledger, read by SQL. Shared by threads. Raises DatabaseAway."""
+    """Reports of the ledger, read by SQL. Thread-safe. Raises DatabaseAway."""
 
     def __init__(
         self,

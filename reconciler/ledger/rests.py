@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqlRests:
-    """The rows of rest in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rows of rest in SQL. Thread-safe. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database

@@ -80,7 +80,7 @@ class SqlRetention:
     - Acceptances and withdrawals of commit queries.
     - The newest round of each shard.
 
-    A row must be old by the ledger's clock and by the host's clock. Shared by threads. Raises DatabaseAway.
+    A row must be old by the ledger's clock and by the host's clock. Thread-safe. Raises DatabaseAway.
     """
 
     def __init__(

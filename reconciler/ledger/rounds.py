@@ -46,7 +46,7 @@ _IN_PLACE_OF_UNDONE = (
 
 
 class SqlRounds:
-    """The rounds, the floors, and the beginnings of subscriptions in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rounds, the floors, and the beginnings of subscriptions in SQL. Thread-safe. Raises DatabaseAway."""
 
     def __init__(
         self, database: LedgerDatabase, floors: SqlFloors, rests: SqlRests, *, clock: Clock | None = None

@@ -36,7 +36,7 @@ _ROWS = RowReader(FLOOR, _NAMES)
 
 
 class SqlSeenQueues:
-    """The seen queues in SQL. Shared by threads. Raises DatabaseAway."""
+    """The seen queues in SQL. Thread-safe. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, floors: SqlFloors) -> None:
         """`floors` knows whether the table has the column `proof`."""

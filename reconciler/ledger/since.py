@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqlSince:
-    """The rows of subscriptions in SQL. Shared by threads. Raises DatabaseAway."""
+    """The rows of subscriptions in SQL. Thread-safe. Raises DatabaseAway."""
 
     def __init__(self, database: LedgerDatabase, *, clock: Clock | None = None) -> None:
         self._database = database

@@ -37,7 +37,7 @@ class SqlLedger:
     """ports.Ledger over one engine (reconciler.sql.engines.open_engine). The caller disposes the engine. The value also
     has jobs, idempotency keys, activities, notices and uses of environments.
 
-    Shared by threads. `now` makes the SQL expression of database time for a dialect: only the simulator passes one.
+    Thread-safe. `now` makes the SQL expression of database time for a dialect: only the simulator passes one.
     `signature_secret` signs the messages of hand-overs. `claim_lease_seconds` is the length of a claim on a repair.
     `clock` is the host's. `english` writes the texts of stored facts, for releases that read only texts.
     """
