@@ -41,26 +41,28 @@ from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFi
 from reconciler.sql.engines import class_names, driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
-#: Longest time of a statement, and least pause before the next one.
+#: Longest time of a statement, and least pause before the next statement.
 STATEMENT_SECONDS = 2.0
 _BETWEEN_SECONDS = 1.0
-#: After so many statements in a row without an answer, no further one is sent for a while.
+#: After this number of statements in a row without an answer, no statement is sent for _REST_SECONDS.
 _MISSES_MAX = 3
 _REST_SECONDS = 60.0
 _LOCK_SECONDS = 1.0
-#: Most statements for one question, including repeated ones without keys that spoil the rows: each takes a second.
+#: Most statements of one call, including those that ask again without keys that spoil the rows. Each statement takes a
+#: second.
 _STATEMENTS_MAX = 8
-#: In so many seconds, keys are halved at most this often to find one that the database cannot take: enough for one of
-#: 500.
+#: Most halvings of keys in _HALVINGS_SECONDS. A halving searches for a key that the database cannot take. Ten halvings
+#: find one of 500 keys.
 _HALVINGS_MAX = 10
 _HALVINGS_SECONDS = 60.0
-#: For so long a key that the database cannot take is left out; only so many such keys are remembered.
+#: A key that the database cannot take is left out for _STRANGE_SECONDS. At most _STRANGE_MAX such keys are remembered.
 _STRANGE_SECONDS = 600.0
 _STRANGE_MAX = 1_000
-#: Errors of MySQL and MariaDB for a text with characters that a column cannot have.
+#: Errors of MySQL and MariaDB for a text with characters that a column cannot contain.
 _OTHER_CHARACTERS = frozenset({1267, 1270, 1271, 1300, 1366, 3854, 3988})
 _FAILURES = (ReconcilerError, SQLAlchemyError, UnicodeError)
-#: Most bytes of one row or text of SQLite: it looks at no clock while it makes one, which could be of a gigabyte.
+#: Most bytes of one row or text of SQLite. SQLite checks no clock while it makes a text, and a text could have a
+#: gigabyte.
 _SQLITE_BYTES_MAX = 32 << 20
 #: Instructions of SQLite between two checks of the clock.
 _SQLITE_STEPS = 10_000
@@ -89,15 +91,15 @@ class SqlCommitQuery:
         self._misses = 0
         #: When keys were halved, in monotonic seconds.
         self._halved_at: deque[float] = deque(maxlen=_HALVINGS_MAX)
-        #: Keys that the database cannot take -> why, and until when they are left out.
+        #: Key that the database cannot take -> (why, monotonic seconds until which the key is left out).
         self._strange: dict[KeyValue, tuple[Fact, float]] = {}
 
     def ask(self, keys: Sequence[KeyValue]) -> dict[KeyValue, BusinessAnswer | None]:
-        """Returns what the query says about at most KEYS_MAX keys. None: the primary has no row. Raises nothing.
+        """Returns the query's answers about at most KEYS_MAX keys. An answer is None if the primary has no row. Raises
+        nothing.
 
-        Keys that a collation may treat as equal are asked for separately; keys whose rows are spoilt by others are
-        asked for again without these. A key that the database cannot take is found by halving, and left out for a
-        while.
+        Keys that a collation may treat as equal are asked for separately. If some keys spoil the rows of others, the
+        others are asked for again. A key that the database cannot take is found by halving, and left out for a while.
         """
         now = self._clock.monotonic_seconds()
         self._strange = {key: one for key, one in self._strange.items() if now < one[1]}
@@ -112,7 +114,7 @@ class SqlCommitQuery:
             said, parts, is_of_keys = self._ask(left.popleft())
             answers |= said
             if is_of_keys:
-                # Added at the front, so that of several such keys at least one is found before the halving stops.
+                # Added at the front, so that the halving finds at least one of several such keys before it stops.
                 left.extendleft(reversed(parts))
                 most += len(parts)
             else:
@@ -127,8 +129,8 @@ class SqlCommitQuery:
     def _ask(
         self, keys: Sequence[KeyValue]
     ) -> tuple[dict[KeyValue, BusinessAnswer | None], list[Sequence[KeyValue]], bool]:
-        """Asks by one statement; returns the answers, the keys to ask for again, and whether the statement failed
-        because of its keys."""
+        """Sends one statement. Returns the answers, the keys to ask for again, and whether the statement failed because
+        of its keys."""
         now = self._clock.monotonic_seconds()
         if self._misses >= _MISSES_MAX and now < self._next_at:
             return dict.fromkeys(keys, unknown(RESTS(times=self._misses))), [], False
@@ -143,8 +145,8 @@ class SqlCommitQuery:
         return judge_rows(self._query, set(keys), rows), asked_apart(self._query, keys, rows), False
 
     def _halves(self, keys: Sequence[KeyValue], why: Fact) -> list[Sequence[KeyValue]]:
-        """Returns the halves of keys that contain one which the database cannot take; limited to so many times per
-        minute. A single such key is remembered."""
+        """Returns the two halves of the keys, one of which contains a key that the database cannot take. Returns no
+        keys after _HALVINGS_MAX halvings in a minute. Remembers a single key."""
         now, half = self._clock.monotonic_seconds(), len(keys) // 2
         if not half:
             if len(self._strange) < _STRANGE_MAX:
@@ -156,8 +158,9 @@ class SqlCommitQuery:
         return [keys[:half], keys[half:]]
 
     def inspect(self, keys: Sequence[KeyValue]) -> Inspection:
-        """Returns what speaks against trusting the query, tried with some keys of halves. Raises nothing."""
-        # every database accepts these
+        """Returns the problems of the query. `keys`: some keys of halves, with which the query is tried. Raises
+        nothing."""
+        # every database accepts ASCII keys
         keys = [key for key in keys if not isinstance(key, str) or key.isascii()] or keys
         try:
             with self._statement():
@@ -166,8 +169,8 @@ class SqlCommitQuery:
             return Inspection(problems=(_no_answer(error),))
 
     def examine(self, keys: Sequence[KeyValue]) -> tuple[QueryFinding, ...]:
-        """Returns what is known about query, login and database before the first answer, tried with some keys of
-        halves. Raises nothing."""
+        """Returns the findings about query, login and database before the first answer. `keys`: some keys of halves,
+        with which the query is tried. Raises nothing."""
         found = [*problem_findings(self.inspect(keys).problems)]
         if QueryAspect.ANSWER not in {one.aspect for one in found}:
             try:
@@ -181,7 +184,8 @@ class SqlCommitQuery:
         return tuple(one for one in found if one.fitness is Fitness.UNFIT or one.aspect not in unfit)
 
     def collation(self, keys: Sequence[KeyValue]) -> QueryFinding:
-        """Returns a finding about whether the database treats other keys as equal to stored ones. Raises nothing."""
+        """Returns the finding about the collation: whether the database treats other keys as equal to stored keys.
+        Raises nothing."""
         twisted = twisted_keys(keys)
         rows: Sequence[Sequence[object]] | None = None
         if twisted:
@@ -195,8 +199,8 @@ class SqlCommitQuery:
 
     @contextmanager
     def _statement(self) -> Iterator[None]:
-        """Surrounds one statement at a time, each on its own connection, because a query may leave settings in its
-        session."""
+        """Surrounds one statement, and waits for its turn. Each statement has its own connection, because a query may
+        leave settings in its session."""
         self._clock.sleep(self._next_at - self._clock.monotonic_seconds())
         self._deadline = self._clock.monotonic_seconds() + STATEMENT_SECONDS
         try:
@@ -212,13 +216,13 @@ class SqlCommitQuery:
             self._engine.dispose()
 
     def _end_sqlite_statements(self, connection: Any, _record: object) -> None:
-        """Ends long statements of SQLite, and large texts, because there is no server that would."""
+        """Ends long statements and large texts of SQLite, because SQLite has no server that would end them."""
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITE_BYTES_MAX)
         connection.set_progress_handler(lambda: self._clock.monotonic_seconds() > self._deadline, _SQLITE_STEPS)
 
 
 def _is_of_keys(error: Exception) -> bool:
-    """Returns True if the database or its driver cannot take one of the keys: it answers, and other keys may have an
+    """Returns True if the database or its driver cannot take one of the keys. Other keys may then still have an
     answer."""
     cause: BaseException | None = error
     while cause is not None:

@@ -49,7 +49,7 @@ TRANSACTIONS_FIT = Code("query.transactions-fit", seconds=Field.NUMBER, declared
 NO_TRANSACTION = Code("query.no-transaction")
 TRANSACTIONS_UNKNOWN = Code("query.transactions-unknown")
 
-#: Most keys that are asked for in another form.
+#: Most other forms of keys that are asked for.
 _TWISTED_MAX = 200
 _SHOWN_CHARACTERS_MAX = 60
 _ASPECT_OF = {
@@ -77,7 +77,7 @@ _STATE_KINDS: Mapping[type, str] = {str: "text", int: "integer", bool: "boolean"
 
 
 def problem_findings(problems: Iterable[Fact]) -> Iterator[QueryFinding]:
-    """Yields problems that make every answer invalid, each under its aspect."""
+    """Yields the problems that make every answer invalid, each under its aspect."""
     for problem in problems:
         yield _unfit(_ASPECT_OF.get(problem.code, QueryAspect.ANSWER), problem)
 
@@ -113,7 +113,7 @@ def _unfit(aspect: QueryAspect, found: Fact) -> QueryFinding:
 
 
 def _read_only(connection: sa.Connection) -> QueryFinding:
-    """Returns whether a transaction like this one, which begins as all do, may write."""
+    """Returns the finding whether a transaction may write. This transaction begins like those of the answers."""
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     question = _READ_ONLY["mariadb" if is_mariadb else connection.dialect.name]
     if connection.execute(sa.text(question)).scalar():
@@ -141,7 +141,7 @@ def _columns(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyVa
 
 
 def _kinds(connection: sa.Connection, codes: Sequence[Any]) -> list[str]:
-    """Returns the meaning of the driver's type codes; empty: SQLite's columns have none."""
+    """Returns the kinds of the driver's type codes. Empty for SQLite, whose columns have no type codes."""
     if connection.dialect.name == "sqlite":
         return []
     if connection.dialect.name != "postgresql":
@@ -168,7 +168,7 @@ def _transactions(query: CommitQuery, transactions: OpenTransactions) -> QueryFi
 
 
 def role_finding(role: DatabaseRole, unread: Sequence[str]) -> QueryFinding:
-    """Returns a finding about the role: only a primary's answer counts."""
+    """Returns the finding about the role. Only a primary is fit."""
     if role.is_primary:
         return _fit(QueryAspect.ROLE, IS_PRIMARY())
     if role.is_primary is None:
@@ -177,7 +177,7 @@ def role_finding(role: DatabaseRole, unread: Sequence[str]) -> QueryFinding:
 
 
 def twisted_keys(keys: Sequence[KeyValue]) -> list[str]:
-    """Returns the same keys in the other case, and with a trailing blank: none of them equals a key that was found."""
+    """Returns the keys in the other case, and with a trailing blank. None of these forms equals a given key."""
     texts = [key for key in keys if isinstance(key, str)]
     made = (form for key in texts for form in (key.swapcase(), f"{key} "))
     known = set(texts)
@@ -187,7 +187,8 @@ def twisted_keys(keys: Sequence[KeyValue]) -> list[str]:
 def collation_finding(
     key_type: KeyType, twisted: Sequence[str], rows: Sequence[Sequence[object]] | None
 ) -> QueryFinding:
-    """Returns a finding about whether a key came back that was not asked for. `rows` None: no answer came."""
+    """Returns the finding about the collation. Keys are folded if a key came back that was not asked for. `rows`: None
+    if no answer came."""
     aspect = QueryAspect.COLLATION
     if key_type is not KeyType.TEXT:
         return _fit(aspect, KEYS_WITHOUT_COLLATION(type=key_type.value))

@@ -44,16 +44,16 @@ _SQLITE_SCAN = re.compile(r"SCAN (?:TABLE )?(?P<name>\S+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """What was found before the first question."""
+    """The problems and notes that were found before the first question."""
 
-    #: Any of these makes every answer invalid.
+    #: Any problem makes every answer invalid.
     problems: tuple[Fact, ...] = ()
     notes: tuple[Fact, ...] = ()
 
 
 def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> Inspection:
     """Asks the database, in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
-    keys = keys or (query.key_type.example,)  # an empty list has no type, which PostgreSQL refuses
+    keys = keys or (query.key_type.example,)  # PostgreSQL refuses an empty list, because it has no type
     with reading(engine) as connection:
         head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
         number = len(connection.execute(*with_keys(head, keys)).keys())
@@ -70,7 +70,7 @@ def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue
 
 
 def may_write(what: str) -> Fact:
-    """Returns a fact that says that the login may do more than read."""
+    """Returns the fact that the login may do more than read."""
     return MAY_WRITE(what=what)
 
 
@@ -145,7 +145,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _mysql_rights(connection: sa.Connection) -> Iterator[Fact]:
-    """Yields rights to write: a read-only transaction does not stop a login with FILE from writing a file on the
+    """Yields a right to write. A read-only transaction does not stop a login with FILE from writing a file on the
     host."""
     for text in connection.execute(sa.text("SHOW GRANTS")).scalars():
         granted = _GRANT.match(text)
@@ -172,7 +172,7 @@ def _sqlite_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[K
         scanned = _SQLITE_SCAN.match(str(row[-1]))
         if scanned is None:
             continue
-        # Under an alias, it may be any of them.
+        # The scanned name may be an alias of any of these tables.
         for name in tables & {scanned["name"]} or _named(tables, query.sql):
             quoted = connection.dialect.identifier_preparer.quote_identifier(name)
             many = f"SELECT COUNT(*) FROM (SELECT 1 FROM {quoted} LIMIT {PLAN_ROWS_MAX + 1}) AS counted"  # noqa: S608  # a table's own name
@@ -192,22 +192,22 @@ _LONGEST = {
     "UNION ALL SELECT prepared FROM pg_catalog.pg_prepared_xacts WHERE database = current_database()) AS written",
     "mysql": "SELECT MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())) FROM information_schema.innodb_trx",
 }
-#: Asks whether the login sees other logins' transactions. MySQL and MariaDB refuse this without PROCESS.
+#: Asks whether the login sees other logins' transactions. MySQL and MariaDB refuse _LONGEST without PROCESS.
 _SEES_OTHERS = {"postgresql": "SELECT pg_has_role('pg_read_all_stats', 'USAGE')", "mysql": "SELECT TRUE"}
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """Transactions that have written, and whose rows may still become visible."""
+    """Open transactions that have written. Their rows may still become visible."""
 
-    #: False: the database has other transactions that the login does not see.
+    #: False if the database may have transactions that the login does not see.
     are_known: bool
     #: The age of the oldest visible transaction. None: no transaction is visible.
     longest_seconds: float | None = None
 
 
 def open_transactions(connection: sa.Connection) -> OpenTransactions:
-    """Asks last in a transaction, because a refusal ends it."""
+    """Reads the open transactions. Call it last in a transaction, because a refusal ends the transaction."""
     kind = "mysql" if connection.dialect.name == "mariadb" else connection.dialect.name
     if kind not in _LONGEST:
         return OpenTransactions(are_known=False)

@@ -1,4 +1,4 @@
-"""The inboxes of consumers as evidence: the adapter of ports.InboxEvidence, by SELECT only."""
+"""The inboxes of consumers as evidence: the adapter of ports.InboxEvidence. Runs only SELECT."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ from reconciler.sql.engines import is_whole_number, reading, shown
 from reconciler.sql.tables import inbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
-#: Keys of one query, below every database's limit of parameters (SQLite 3.31: 999).
+#: Most keys of one query, below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
 
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")
 _COLUMNS: list[sa.ColumnElement[Any]] = [inbox.c[name] for name in _NAMES]
 _ROWS = RowReader(INBOX, (*_NAMES, inbox.c.incomplete.name))
-#: Columns of a row, including `incomplete`, whether the database has it or not.
+#: The number of values of a row, including `incomplete`, even if the database lacks this column.
 _WIDTH = len(_NAMES) + 1
-#: The order of a key's answers by how much they prove, because only a limited number is kept.
+#: The order of a key's answers: the stronger proof first, because only a limited number of answers is kept.
 _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
 class SqlInboxEvidence:
-    """Reads the inbox of each subscription in all of its databases. Shared by threads, because it keeps only
-    engines."""
+    """Reads the inbox of each subscription in all of its databases. Shared by threads."""
 
     def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
-        """Subscriptions without an engine have no inbox URL: their effects are UNKNOWN. The caller disposes the
-        engines."""
+        """Effects of a subscription without an engine are UNKNOWN. The caller disposes the engines."""
         self._databases = {
             subscription: tuple(WitnessDatabase(engine, inbox, newer=inbox.c.incomplete) for engine in several)
             for subscription, several in engines.items()
@@ -47,14 +45,16 @@ class SqlInboxEvidence:
         }
 
     def is_configured(self, subscription: Subscription) -> bool:
-        """Returns True if there is a database to ask."""
+        """Returns True if the subscription has a database."""
         return subscription in self._databases
 
     def look_up(self, subscription: Subscription, unique_keys: Sequence[str]) -> Mapping[str, Lookup[InboxRow]]:
-        """Returns one answer per key: FOUND with the rows of every database that has it, ABSENT if all of them say so.
+        """Returns one answer per key: FOUND with the rows of every database that has the key, ABSENT if every database
+        proves the absence.
 
-        A database that is away, lacks the table or is a replica answers UNKNOWN and never ABSENT. An incomplete row is
-        UNKNOWN, and the answer says so; so is the row of another group or key that the database treats as equal.
+        A database that is away, lacks the table or is a replica answers UNKNOWN instead of ABSENT. An incomplete row is
+        UNKNOWN, and is marked in the answer. The row of another group or key that the database treats as equal is
+        UNKNOWN, too.
         """
         if not self.is_configured(subscription):
             none = NO_INBOX()
@@ -65,11 +65,11 @@ class SqlInboxEvidence:
     def applied_since(
         self, subscription: Subscription, *, since_ms: int, after: tuple[int, str] | None, limit: int
     ) -> Sequence[InboxRow]:
-        """Returns one page from all databases by (applied_at_ms, unique_key). An unreadable row keeps its place in the
-        page and says so.
+        """Returns one page of rows from all databases, ordered by (applied_at_ms, unique_key). An unreadable row keeps
+        its place in the page, and names its damage.
 
-        Rows get their time before their commit: start a scan earlier than needed, by the longest transaction. Raises
-        DatabaseAway, also if no inbox is configured.
+        Rows get their time before their commit. So start a scan earlier, by the length of the longest transaction.
+        Raises DatabaseAway, also if no inbox is configured.
         """
         pages = [
             database.pages.read(
@@ -80,8 +80,8 @@ class SqlInboxEvidence:
             )
             for database in self._all(subscription)
         ]
-        # Each page holds the first rows after `after`, so the first rows of all are among them. If a row ends the page
-        # and is in two databases, one of the two is left out, but its key is in the page.
+        # Each database's page has its first rows after `after`, so these pages contain the first rows of all databases.
+        # If the last key of the page is in two databases, the page may have only one of its two rows.
         return list(islice(heapq.merge(*pages, key=_place), limit)) if len(pages) > 1 else pages[0]
 
     def _page(
@@ -92,7 +92,7 @@ class SqlInboxEvidence:
         after: tuple[int, str] | None,
         limit: int,
     ) -> Sequence[InboxRow]:
-        """Returns a page of one database's rows, by the index (consumer_group, applied_at_ms)."""
+        """Returns a page of one database's rows. Uses the index (consumer_group, applied_at_ms)."""
         query = (
             sa.select(*_COLUMNS, database.newer())
             .where(
@@ -136,7 +136,7 @@ class SqlInboxEvidence:
         return max((at_ms for at_ms in newest if at_ms is not None), default=None)
 
     def _newest_ms(self, engine: sa.Engine, subscription: Subscription) -> int | None:
-        """Returns MAX(applied_at_ms) of one database, by the same index."""
+        """Returns MAX(applied_at_ms) of one database. Uses the index (consumer_group, applied_at_ms)."""
         query = sa.select(sa.func.max(inbox.c.applied_at_ms)).where(
             inbox.c.consumer_group == subscription.group,
             inbox.c.topic == subscription.topic,
@@ -155,7 +155,7 @@ class SqlInboxEvidence:
 def _ask(
     database: WitnessDatabase, subscription: Subscription, unique_keys: Sequence[str]
 ) -> Mapping[str, Lookup[InboxRow]]:
-    """Returns what one database says."""
+    """Returns the answers of one database."""
     witness = f"inbox {shown(database.engine)}"
     answers: dict[str, Lookup[InboxRow]] = {}
     for first in range(0, len(unique_keys), KEYS_PER_QUERY):
@@ -179,8 +179,8 @@ def _read_page(
 
 
 def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
-    """Returns the key's row. If the database cannot tell two keys apart, the row of the other key takes its place: then
-    the key can have no row of its own, so a missing row proves nothing."""
+    """Returns the key's row. If the database treats another key as equal, returns the other key's row as damaged: the
+    key can have no row of its own in this database, so a missing row proves nothing."""
     if unique_key in rows or not rows:
         return rows.get(unique_key)
     met = next((key for key in rows if key.casefold() == unique_key.casefold()), None)
@@ -188,7 +188,7 @@ def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
 
 
 def _named(read: ReadRow, **names: str) -> ReadRow:
-    """Returns the row; damaged if its names differ from those by which it was found."""
+    """Returns the row. The row is damaged if its names differ from the names by which it was found."""
     other = next((f"{name} {read.values[name]}" for name, text in names.items() if read.values[name] != text), None)
     if other is None or read.damage is not None:
         return read
@@ -196,9 +196,11 @@ def _named(read: ReadRow, **names: str) -> ReadRow:
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
-    """Returns FOUND if any database has an effect (two have it twice); ABSENT needs all of them.
+    """Returns FOUND if any database has an effect, and ABSENT only if every database is ABSENT. Two databases may have
+    two effects.
 
-    An unreadable or incomplete row may be a second effect: beside a found one, it leaves the key UNKNOWN.
+    An unreadable or incomplete row may be a second effect, so the key is UNKNOWN even if another database has an
+    effect.
     """
     sorted_answers = sorted((one for lookup in answers for one in lookup.answers), key=lambda one: _ORDER[one.presence])
     if any(one.is_damaged or one.is_incomplete for one in sorted_answers):
@@ -210,7 +212,7 @@ def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:
 
 
 def _place(row: InboxRow) -> tuple[bool, float, str]:
-    """Returns the place of a row in a scan: texts and bytes sort after every time, as in databases."""
+    """Returns the place of a row in a scan. Texts and bytes sort after every time, as in databases."""
     is_time = isinstance(row.applied_at_ms, int | float)
     return not is_time, row.applied_at_ms if is_time else 0, str(row.unique_key)
 
@@ -243,6 +245,7 @@ def _row(read: ReadRow) -> InboxRow:
 
 
 def _scanned(subscription: Subscription, row: Any) -> InboxRow:
-    """Returns the row at its place in the page, with key and time as stored, because the next page begins there."""
+    """Returns a row of a page. Key and time stay as stored, because the next page begins after the last row's key and
+    time."""
     read = _named(_ROWS.parse(row), consumer_group=subscription.group, topic=subscription.topic)
     return replace(_row(read), unique_key=row.unique_key, applied_at_ms=row.applied_at_ms)
