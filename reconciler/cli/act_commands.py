@@ -82,9 +82,9 @@ def repair(
 ) -> None:
     """Judge and repair keys now, within the brakes of the reconciler.
 
-    If a message is not sent, the output says why, and what would send it. --all and --failed first show the repairs and
-    ask, unless --yes is given; --topic and --group limit them. A business id that several messages share is refused,
-    and their unique keys are shown. With --dry-run, all these messages are judged.
+    If a message is not sent, the output has the reason, and the way to send it. --all and --failed first show the
+    repairs and ask, unless --yes is given; --topic and --group limit them. A business id that several messages share is
+    refused, and their unique keys are shown. With --dry-run, all these messages are judged.
 
     Exit code 5: a key has changed since it was shown, and was not repaired. Exit code 4: some repairs failed, wait, are
     held or were refused. Exit code 2: a key is unknown or cannot be judged.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reconciler.demo.truth import DemoFiles
 
-#: The audit's late_after_seconds: an effect that comes later after its commit counts as late.
+#: The audit's late_after_seconds: the longest time from a commit to an effect that is in time.
 LATE_AFTER_SECONDS = 5.0
 
 

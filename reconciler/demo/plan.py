@@ -16,7 +16,7 @@ PRODUCERS = 2
 
 
 class MessageFate(StrEnum):
-    """What will happen to one message."""
+    """The planned fate of one message."""
 
     DELIVER = "deliver"
     ROLL_BACK = "roll-back"

@@ -277,7 +277,7 @@ class Scenario:
         return load_settings(self._files.settings, {})
 
     def _tell_first(self) -> None:
-        """Prints once which message is the first proved loss, and what happens next."""
+        """Prints once which message is the first proved loss, and the next step for it."""
         if self._has_told_first:
             return
         with closing(connect(self._files.ledger)) as db:

@@ -134,7 +134,7 @@ def set_mark(path: Path, name: str, at_ms: int) -> None:
 
 
 def write_copies(path: Path, copies: Iterable[tuple[str, str, int, int]]) -> None:
-    """Writes what a PULL of the whole topic found: key, broker, queue, offset."""
+    """Writes the copies that a PULL of the whole topic found: key, broker, queue, offset."""
     with closing(connect(path)) as db:
         db.execute("BEGIN IMMEDIATE")
         db.executemany("INSERT INTO copies VALUES (?, ?, ?, ?)", copies)

@@ -95,7 +95,7 @@ class RateLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLoad:
-    """What one round of a subscription showed."""
+    """The numbers of one round of a subscription."""
 
     #: Announced keys, except those that were never committed.
     announced: int
@@ -241,7 +241,7 @@ class CircuitBreaker:
         """Counts calm rounds. Closes the breaker when every subscription in which this process has shards had enough
         consecutive calm rounds.
 
-        `load`: what this round alone showed. `began_seconds`: monotonic time. `is_open`: the round saw the breaker's
+        `load`: the numbers of this round alone. `began_seconds`: monotonic time. `is_open`: the round saw the breaker's
         hold; without a hold nothing is written. A subscription of the topic that has had no round yet keeps the breaker
         open.
         """
@@ -259,7 +259,8 @@ class CircuitBreaker:
             return
         if self.implausible(subscription, load):
             self._calm[subscription] = self._no_calm()
-            # These rounds opened the breaker. Once the hold is lifted, they must not open it again.
+            # The rounds in `earlier` opened the breaker. Once the hold is lifted, the same rounds must not open it
+            # again.
             self._earlier.pop(subscription, None)
             return
         earlier = self._earlier.setdefault(subscription, deque(maxlen=self.rules.rounds_together - 1))

@@ -92,14 +92,14 @@ class CommitEvidence:
         return frozenset(source.producer_group for source in self.sources)
 
     def commit_of_copy(self, copy: StoredMessage) -> Commit:
-        """Returns what an announced copy proves by itself. Raises InvariantViolation if announcements are not
-        trusted."""
+        """Returns the commit that an announced copy proves by itself. Raises InvariantViolation if announcements are
+        not trusted."""
         if not self.trusts_announcements:
             raise InvariantViolation(f"no evidence proves the commit of {copy.unique_key}: nothing is sent")
         return Commit.of_copy(copy)
 
     def commit_by_row(self, copy: StoredMessage) -> Commit:
-        """Returns what a row of the business proves about the only message to which the row can belong. Raises
+        """Returns the commit that a row of the business proves for the only message to which the row can belong. Raises
         InvariantViolation if no query proves commits."""
         if not self.asks_business:
             raise InvariantViolation(f"no query proves the commit of {copy.unique_key}: nothing is sent")

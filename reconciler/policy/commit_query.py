@@ -219,7 +219,7 @@ class CommitQuery:
 def judge_rows(
     query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]
 ) -> dict[KeyValue, BusinessAnswer | None]:
-    """Returns what the rows of one statement say about each key that was asked for. None: the key has no row."""
+    """Returns the answer of one statement's rows about each key that was asked for. None: the key has no row."""
     unfit = _unfit(query, asked, rows)
     if unfit is not None:
         return dict.fromkeys(asked, unknown(unfit))

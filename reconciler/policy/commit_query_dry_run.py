@@ -99,7 +99,7 @@ class TriedHalf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryFinding:
-    """What was found about one aspect."""
+    """The finding about one aspect."""
 
     aspect: QueryAspect
     fitness: Fitness

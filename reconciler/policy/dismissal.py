@@ -47,7 +47,7 @@ CHANGED = "changed"
 HAS_EFFECT = "has its effect"
 #: Fields that a dismissal adds to the evidence.
 _OF_DISMISSAL = frozenset({"dismissed_by", "dismissed_because", DISMISSED_AT_MS, EFFECTS_SEEN_MS})
-#: Outcomes for a key that differs from what the person saw.
+#: Outcomes for a key that differs from the state that the person saw.
 NOT_AS_SEEN = frozenset({CHANGED, HAS_EFFECT})
 
 
@@ -102,10 +102,11 @@ class Dismissals:
         """Returns group -> one of CLOSED, CHANGED, HAS_EFFECT, or the state on which the reconciler still works. In
         this last case nothing of the group is changed.
 
-        `seen`: what the person saw. The rows are closed in one step if they have not changed since. `group`: only this
-        group. `effects`: what each group's inboxes say; an unknown effect prevents nothing. The repair for every group
-        is closed together with the last group that needs a person. Nothing is sent to a dismissed group afterwards: a
-        hand-over to it is DONE before it begins, and the repair for every group leaves it out (ladder.py).
+        `seen`: the rows that the person saw. The rows are closed in one step if they have not changed since. `group`:
+        only this group. `effects`: the effect of each group by its inboxes; an unknown effect prevents nothing. The
+        repair for every group is closed together with the last group that needs a person. Nothing is sent to a
+        dismissed group afterwards: a hand-over to it is DONE before it begins, and the repair for every group leaves it
+        out (ladder.py).
         """
         outcomes = self.outcomes(seen, group=group, effects=effects)
         if not outcomes:

@@ -71,7 +71,7 @@ def conflict(
 
 
 def told_redis(identity: str, address: str) -> str:
-    """Returns the text that stands for a Redis in a use."""
+    """Returns the text of a Redis in a use: its identity and address."""
     return f"{identity} at {address}"
 
 
@@ -127,7 +127,7 @@ class EnvironmentGuard:
     def look(self) -> InvalidValue | None:
         """Renews our use, unless a use is in doubt. Then returns the doubt, and the next look decides.
 
-        While no name server answers, this neither doubts nor renews. Raises InvalidValue if another cluster uses this
+        While no name server answers, no use is doubted or renewed. Raises InvalidValue if another cluster uses this
         environment. Raises TransientError if a place is away, after the other place was renewed.
         """
         self._looked_at = self._clock.monotonic_seconds()

@@ -335,8 +335,8 @@ class WatermarkState(StrEnum):
     """Whether the group's position is known, and what it proves."""
 
     KNOWN = "KNOWN"
-    #: The group pops: every message before the watermark was handed out once, and only an effect shows what became of
-    #: it.
+    #: The group pops: every message before the watermark was handed out once. Only an effect shows that a message was
+    #: applied.
     REACHED = "REACHED"
     UNKNOWN = "UNKNOWN"
 
@@ -416,7 +416,7 @@ class ProducerLook:
 
 
 class EndOutcome(StrEnum):
-    """The answers to a two-way END_TRANSACTION or a republish, grouped by what follows from them."""
+    """The answers to a two-way END_TRANSACTION or a republish, grouped by their consequences."""
 
     #: Response code 0: the broker executed the request.
     DONE = "DONE"

@@ -276,7 +276,7 @@ def _is_dismissed(row: Candidate | None) -> bool:
 
 
 def _answered(outbox: Lookup[OutboxRow], row: OutboxRow | None) -> Fact:
-    """Returns what the producer's plug-in answers to a check-back. The plug-in reads the same row."""
+    """Returns the answer of the producer's plug-in to a check-back. The plug-in reads the same row."""
     if outbox.is_unknown:
         return ANSWER_UNKNOWN()
     if row is None or row.commit is None:

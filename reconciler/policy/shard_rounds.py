@@ -315,7 +315,7 @@ class ShardRounds:
 
     def _rests_behind(self, shard: Shard, state: ShardState, *, is_long: bool) -> RoundDone | None:
         """Returns the last round of this memory if this process ran that round not long ago. While Redis' clock is
-        behind that round, rounds go on, because they correct times that a clock ahead has given to keys.
+        behind that round, rounds continue, because they correct the times of keys that were seen by a clock ahead.
 
         `is_long`: the row of rest exists."""
         last, at_seconds = self._ran.get(shard, (None, 0.0))

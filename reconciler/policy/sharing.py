@@ -76,7 +76,7 @@ class Sharing:
         return True
 
     def looked(self, looks: Mapping[Shard, ShardLook]) -> None:
-        """Updates the share with what this turn's look found."""
+        """Updates the share with the result of this turn's look."""
         now = self._clock.monotonic_seconds()
         free = {shard.subscription for shard, look in looks.items() if look.is_ours is None}
         self._held = {shard.subscription for shard, look in looks.items() if look.is_ours}

@@ -1,5 +1,4 @@
-"""Decides what the sweeper does with an outbox row: settle it, announce it again, or look at it again after a change of
-tags.
+"""Decides the sweeper's act on an outbox row: settle it, announce it again, or look at it again after a change of tags.
 
 The decisions are pure: rows and the inboxes' answers go in, and decisions come out. The loop that reads and writes is
 in the producers' plug-in (producers/checkback_producers/sweeper.py and filter_review.py).

@@ -61,7 +61,7 @@ _SHOWN_CHARACTERS_MAX = 1_000
 
 
 class Severity(Enum):
-    """What a finding means for starting `run`."""
+    """The effect of a finding on the start of `run`."""
 
     OK = auto()
     #: `run` starts; a change would improve the server.
@@ -89,7 +89,7 @@ class RedisFinding:
     about: RedisQuality
     severity: Severity
     found: Fact
-    #: What to do; None if the severity is OK.
+    #: The advice to a person; None if the severity is OK.
     remedy: Fact | None = None
     #: The node of a cluster; empty otherwise.
     node: str = ""

@@ -8,7 +8,7 @@ A commit passes a chain of links. The accounted-until time is the time of the li
 
 3. Rounds continue.
 
-4. Redis still has what the last round left there.
+4. Redis still has the memory that the last round left.
 
 5. The key gets a verdict once it is due.
 
@@ -204,7 +204,7 @@ def passed(asked_ms: int) -> Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxReading:
-    """What one statement read about a producer group's outbox rows of a topic. Times are by the database's clock."""
+    """A producer group's outbox rows of a topic, read by one statement. Times are by the database's clock."""
 
     producer_group: str
     now_ms: int
@@ -260,8 +260,8 @@ class QueueReading:
     waiting_since_ms: int | None = None
     #: True: the queue has no shard, because its number is not below the number of shards.
     is_extra: bool = False
-    #: True: the queue is a half queue. A half queue never begins anew. If its end is 0, its broker has just failed over
-    #: and has not built the queue yet.
+    #: True: the queue is a half queue. A half queue never begins again at 0. If its end is 0, its broker has just
+    #: failed over and has not built the queue yet.
     has_halves: bool = False
 
 
@@ -343,9 +343,9 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
 
 
 def memory_link(last: RoundDone, state: ShardState, *, asked_ms: int) -> Link:
-    """Returns the link for the memory of a shard: Redis must have what the last round left there.
+    """Returns the link for the memory of a shard: Redis must have the memory that the last round left.
 
-    `last`: the shard's newest round in the ledger. `state`: what Redis has of the shard, read after `last`. If Redis
+    `last`: the shard's newest round in the ledger. `state`: the shard's state in Redis, read after `last`. If Redis
     has lost the pending keys of that round, a later round has to read their announcements again.
     """
     if not state.has_lost(last):

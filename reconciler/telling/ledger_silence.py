@@ -20,7 +20,7 @@ AGAIN_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSilence:
-    """What one process knows about the ledger's absence, and what one notifier has reported. Times are by the process'
+    """One process' knowledge of the ledger's absence, with the reports of one notifier. Times are by the process'
     clock."""
 
     #: The time since when the ledger is away. None: the ledger answers.

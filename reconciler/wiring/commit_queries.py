@@ -351,7 +351,7 @@ class Business:
         self.notes: list[Fact] = []
 
     def ask(self, halves: Sequence[Half], *, others: Others) -> dict[Identity, BusinessAnswer]:
-        """Returns what the business says about each stuck half. Raises nothing.
+        """Returns the business's answer about each stuck half. Raises nothing.
 
         A query is not asked if its database or its plan has a problem.
         """

@@ -108,7 +108,7 @@ def database_fact(tree: str, owners: str) -> Fact:
 
 
 def commit_evidence(settings: Settings) -> CommitEvidence:
-    """Returns what proves the commits of each producer group: its outboxes, its commit queries, or nothing.
+    """Returns the proofs of the commits of each producer group: its outboxes, its commit queries, or none.
 
     Without outbox_url and commit queries, nothing but announcements shows a group's commits. Raises InvalidValue for a
     file of queries that cannot be read.
@@ -141,7 +141,7 @@ def _queried(
 
 
 def effect_evidence(settings: Settings) -> EffectEvidence:
-    """Returns what proves the effects of each subscription. Without inbox_url, the effects are unknown."""
+    """Returns the inboxes that prove the effects of each subscription. Without inbox_url, the effects are unknown."""
     return EffectEvidence(
         tuple(
             EffectSource(

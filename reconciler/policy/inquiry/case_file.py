@@ -104,7 +104,7 @@ class GroupAnswers:
     inbox_again: Lookup[InboxRow] | None = None
     #: Copies in the group's retry and dead-letter topics.
     copies: Mapping[str, Lookup[StoredMessage]] | None = None
-    #: What the group's offsets prove.
+    #: The mode that decides what the group's offsets prove.
     consume_mode: ConsumeMode | None = None
     filter_kind: FilterKind | None = None
 
@@ -260,7 +260,7 @@ class CaseFile(ABC):
         return None if all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
 
     def is_kept_since(self, at_ms: int, *, now_ms: int) -> bool:
-        """Returns True if brokers surely still have what they stored since then."""
+        """Returns True if brokers surely still have all messages that they stored since then."""
         return now_ms - at_ms <= min(self.retention_seconds / 4, SURELY_KEPT_SECONDS_MAX) * 1000
 
     @cached_property

@@ -278,7 +278,8 @@ def effect_times_ms(inbox: Lookup[InboxRow]) -> frozenset[int]:
 
 
 def written_ms(row: Recorded | None, *lookups: Lookup[StoredMessage] | None) -> int | None:
-    """Returns when the message was written: the time of its outbox row, or of its oldest copy. None: neither exists."""
+    """Returns when the message was written: the time of its outbox row, or of its oldest copy. None: no row and no copy
+    exists."""
     if row is not None:
         return row.created_at_ms
     copies = [copy for lookup in lookups if lookup is not None and lookup.is_found for copy in lookup.records]

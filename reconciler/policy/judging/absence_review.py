@@ -10,7 +10,7 @@ The absence may also come from the wrong outbox: a former primary, a clone, anot
 plug-ins write the name of the outbox into it. So each round asks brokers for the halves of a few REJECTED keys. If a
 half says that a row must exist, the key becomes OPEN and UNKNOWN until the row is found or a person acts.
 
-A person dismisses a key after doing by hand what was missing. An open half, a retry or a copy may still deliver the
+A person dismisses a key after making the missing effect by hand. An open half, a retry or a copy may still deliver the
 message, which would be a second effect. So the inbox is also asked about dismissed keys. A dismissed key that has taken
 effect waits for a person again. A dismissed key never becomes OPEN, so no message is sent for such a key.
 """
@@ -90,8 +90,8 @@ def review_absences(
 def _late_effect(
     row: Candidate, suspect: Suspect, english: Callable[[Fact], str], *, now_ms: int | None
 ) -> VerdictEntry | None:
-    """Returns what to write for a dismissed key whose inbox has an effect, complete or incomplete, that the person who
-    dismissed it did not know. None: the inbox has no such effect, or does not answer."""
+    """Returns the entry for a dismissed key whose inbox has an effect, complete or incomplete, that the dismissing
+    person did not know. None: the inbox has no such effect, or does not answer."""
     inbox = suspect.inbox
     if not row.is_dismissed or inbox is None:
         return None

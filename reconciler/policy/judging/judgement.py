@@ -106,7 +106,7 @@ class Judgement:
     reason: Fact
     #: Seconds during which the verdict cannot change. None: the usual back-off.
     wait_seconds: float | None = None
-    #: For UNKNOWN: what prevents a decision. None: only time does.
+    #: For UNKNOWN: the cause that prevents a decision. None: only time does.
     undecided_by: Undecided | None = None
 
 

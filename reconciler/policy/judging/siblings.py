@@ -35,7 +35,7 @@ class SiblingDoubt:
     """Why a committed row proves no loss of this half."""
 
     reason: Fact
-    #: What prevents a decision. None: only time does.
+    #: The cause that prevents a decision. None: only time does.
     by: Undecided | None
     wait_seconds: float | None = None
 

@@ -97,7 +97,7 @@ class TagFilter:
 
     def _compare(self, topic: TopicPlan, plan: SubscriptionPlan, keys: Sequence[str]) -> dict[str, bool | None]:
         """Compares keys with the outbox. Members that are no keys are suspects. If no outbox is configured any more,
-        all keys are."""
+        all keys are suspects."""
         asked = [key for key in keys if is_unique_key(key)] if topic.evidence.has_outbox else []
         # No absence is trusted here, so no absence has to be proved: a key without a row is judged.
         lookups = self._outbox.look_up(topic.topic, dict.fromkeys(asked, 0)) if asked else {}

@@ -106,7 +106,7 @@ class Closings(Protocol):
         ...
 
     def take_back(self, closing: Closing) -> bool:
-        """Takes a dismissal back, in one transaction. Groups that a person dismissed wait for a person again with these
+        """Takes a dismissal back, in one transaction. The dismissed groups wait for a person again, with these
         verdicts. In these scopes, repairs that the dismissal ended are FAILED again, and repairs that it made are
         deleted. Nothing is sent.
 

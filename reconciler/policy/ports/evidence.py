@@ -211,7 +211,7 @@ class HalfReading(Protocol):
 
 
 class HalfReadingBeforeSends(HalfReading, Protocol):
-    """Reads half queues, and sees right before a send what brokers have put back."""
+    """Reads half queues, and finds right before a send the copies that brokers have put back."""
 
     def is_newest(self, half: StoredMessage) -> bool | None:
         """Returns True if the half's broker has no younger copy of the half in its queue now. END on an older copy

@@ -171,7 +171,7 @@ class RepairCase(CaseFile):
     @property
     def spared(self) -> tuple[str, ...]:
         """Groups without the effect that a person has dismissed. In these groups a copy for every group would have a
-        second effect, because the person did by hand what was missing."""
+        second effect, because the person has made the effect by hand."""
         return tuple(sorted(plan.group for plan in self._lacking if self._is_dismissed(plan)))
 
     @property

@@ -1,4 +1,4 @@
-"""Step 10: carries out claimed repairs, one effect a call; ladder.py decides what to do.
+"""Step 10: carries out claimed repairs, one effect a call. ladder.py decides each step.
 
 A crash may follow every step. An unreleased claim ends by itself. A SENDING row shows the next owner that a send may
 have happened. The inbox makes a second copy harmless. A process stops work on a row once its claim is lost.

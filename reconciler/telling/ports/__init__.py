@@ -1,1 +1,1 @@
-"""Ports and values for what people read and do: listings, jobs, acts by hand, and notices."""
+"""Ports and values for people: listings, jobs, acts by hand, and notices."""

@@ -33,7 +33,7 @@ class OperatorAction:
     started_at_ms: int
     #: The end of the act. None: the act is under way, or its process died.
     ended_at_ms: int | None = None
-    #: What was done, or the error.
+    #: The result of the act, or its error.
     result: str | None = None
     #: The fact by which later commands decide: that of the act's end, or else that of its beginning. None: no command
     #: needs a fact of this act, or a newer release wrote an unknown fact.

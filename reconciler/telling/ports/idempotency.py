@@ -19,7 +19,7 @@ class KeyedRequest:
 
 
 class KeyUse(Enum):
-    """What a key shows about a request."""
+    """The state of a request, by its key."""
 
     #: The request is the first with this key, or the process of an earlier request has died. Execute the request, then
     #: call `answer`.

@@ -1,8 +1,8 @@
 """A *notice* is one message to people. A *channel* carries a notice to one receiver.
 
-A *conversation* is what one notifier reports about one kind of trouble, one topic and one group. A conversation is one
-row of the ledger, with what was reported and with at most one waiting message. So no process has to remember anything,
-and messages cannot pile up.
+A *conversation* has all reports of one notifier about one kind of trouble, one topic and one group. A conversation is
+one row of the ledger, with a mark of the reported troubles and at most one waiting message. So no process has to
+remember anything, and messages cannot pile up.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Conversation:
     #: The time at which the last reported trouble began.
     since_ms: int | None = None
     told_at_ms: int | None = None
-    #: The time at which the last message was sent that reported more than an end.
+    #: The time of the last message that reported more than an end.
     trouble_at_ms: int | None = None
     waiting: WaitingNotice | None = None
     #: The waiting message is not sent before this time.
