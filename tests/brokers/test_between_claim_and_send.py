@@ -24,13 +24,12 @@ from reconciler.rocketmq.client.offsets import Offsets
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.producer.ending import EndAnswer, EndRequest, end_soon
-from reconciler.rocketmq.producer.transaction_producer import TransactionMQProducer
 from reconciler.rocketmq.wire.codes import CHECK_GROUP, HALF_TOPIC
 from reconciler.settings.file import load_settings
 from tests.acceptance.command import reconciler
 from tests.brokers.addresses import REAL
+from tests.brokers.java_service import CLIENTS, JavaService
 from tests.brokers.query_shop import Shop, make_orders, settings
-from tests.brokers.test_sends_by_query import Answers
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
@@ -71,25 +70,28 @@ class Sends:
 
 
 class Broker:
-    """What the broker has of the only half."""
+    """What the broker has of the half of an order."""
 
-    def __init__(self, instance: ClientInstance, shop: Shop, address: str) -> None:
-        self._instance, self._shop, self.address = instance, shop, address
+    def __init__(self, cluster: RocketMQCluster, instance: ClientInstance, shop: Shop) -> None:
+        self._cluster, self._instance, self._shop, self.address = cluster, instance, shop, cluster.broker().address
         self._lookups = Lookups(instance.client, instance.routes, instance.families)
+        (self._key,) = shop.keys
         self.stack = ExitStack()
 
     def halves(self) -> Sequence[StoredMessage]:
-        (key,) = self._shop.keys
-        return self._lookups.view_message(self._shop.topic, key)().records
+        return self._lookups.view_message(self._shop.topic, self._key)().records
 
     def copies(self) -> int:
-        (key,) = self._shop.keys
-        return len(self._lookups.committed_copies(self._shop.topic, key)().records)
+        return len(self._lookups.committed_copies(self._shop.topic, self._key)().records)
 
     def producer_comes(self, _half: StoredMessage | None = None) -> None:
-        """One that says COMMIT when it is asked."""
-        producer = TransactionMQProducer(self._shop.group, Answers(), instance=self._instance)
-        self.stack.enter_context(producer.start(self._shop.topic))
+        """One of the stock Java client, which answers by its order's row when it is asked. Its broker knows it from the
+        first message that it sends."""
+        version = CLIENTS[self._cluster.version]
+        java = JavaService("sell", self._cluster.name_servers, self._shop.topic, self._shop.folder, version=version)
+        self.stack.callback(java.kill)
+        java.sell([("back", "back", "paid")])
+        self._shop.keys |= java.keys()
         admin = Admin(self._instance.client)
         eventually(lambda: admin.has_producer(self.address, self._shop.group), within_seconds=SECONDS)
 
@@ -141,8 +143,8 @@ def test_what_happens_between_the_claim_of_a_send_and_its_byte_delivers_nothing_
             of_subscription="consumers_are_idempotent = true",
         )
         shop = Shop(instance, topic, tmp_path)
-        broker = Broker(instance, shop, f"127.0.0.1:{port}")
         shop.half("late")
+        broker = Broker(cluster, instance, shop)
         eventually(lambda: bool(broker.halves()), within_seconds=SECONDS)
         accepted = reconciler("query", "accept", topic, "--config", str(config), "--reason", "few halves yet")
         assert accepted.exit_code == 0, accepted.stdout
@@ -159,7 +161,7 @@ def test_what_happens_between_the_claim_of_a_send_and_its_byte_delivers_nothing_
                 broker.producer_comes()
             eventually(broker.has_nothing_open, within_seconds=SECONDS)
             assert broker.copies() == 1
-        assert shop.billed == Counter({"late": 1})
+        assert shop.billed == Counter({"late": 1, "back": 1})
         (first,) = sends.first
         if accident == "producer comes back":
             assert not sends.ends, "its own answer delivers it"

@@ -47,21 +47,21 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")
 def test_run_names_exactly_what_a_shop_without_our_code_has_lost(
-    place: Address, redis_server: RedisServer, folder: Path, services: list[Service]
+    address: Address, redis_server: RedisServer, folder: Path, services: list[Service]
 ) -> None:
     downloaded(lambda: client_jars(CLIENT))
-    topic = place.new_topic("shop")
+    topic = address.new_topic("shop")
     config = settings(
         folder,
-        name_servers=place.name_servers,
+        name_servers=address.name_servers,
         topic=topic,
         redis_url=redis_server.url,
         repairs="repairs.enabled = false",
     )
-    with ThreadPoolExecutor(1) as pool, patient_instance(place.name_servers) as instance:
+    with ThreadPoolExecutor(1) as pool, patient_instance(address.name_servers) as instance:
         # Until the test is over: of a group that nobody is connected to nothing tells whether it pops.
         shop = pool.submit(
-            java_client.run, "shop", version=CLIENT, name_servers=place.name_servers, topic=topic, folder=folder
+            java_client.run, "shop", version=CLIENT, name_servers=address.name_servers, topic=topic, folder=folder
         )
         try:
             names_what_is_lost(shop, folder, config, services)

@@ -4,39 +4,36 @@ committed message has one bill, those of producers that died by us, those of liv
 from __future__ import annotations
 
 import sqlite3
-import subprocess
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Service
-from tests.brokers import java_client
-from tests.brokers.jars import client_jars, jdbc_jars
+from tests.brokers.addresses import REAL
+from tests.brokers.java_service import CLIENTS, SECONDS, JavaService, Try, names
 from tests.brokers.query_shop import make_orders, settings
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually
-from tests.services.fixtures import ClusterFactory
+from tests.services.fixtures import SharedClusters
 from tests.services.redis_server import RedisServer
-from tests.services.requirements import downloaded
-from tests.services.rocketmq import RocketMQCluster, marks
+from tests.services.rocketmq import QUICK, RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(900)]
+if TYPE_CHECKING:
+    from _pytest.mark.structures import ParameterSet
 
-#: Release of the broker -> release of its clients.
-CLIENTS = {"4.4.0": "4.9.7", "4.9.7": "4.9.7", "5.1.4": "5.3.3", "5.3.3": "5.3.3", "5.5.0": "5.3.3"}
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
 #: So many questions that nothing is given up while a test is under way.
-ASKS_ON = "1000"
-#: Before a broker asks, ms: never while ENDs are under way, because an answer besides delivers once more.
-NEVER, SOON = "86400000", "1000"
-SECONDS = 150
-
-#: Name of a try, its order, what becomes of it (Shop.java).
-Try = tuple[str, str, str]
+ASKS_ON = {"transactionCheckMax": "1000"}
+GIVES_UP = {"transactionCheckMax": "1"}
+#: When a broker asks, ms: never while ENDs are under way, because an answer besides delivers once more.
+NEVER, SOON = {"transactionTimeOut": "86400000"}, {"transactionTimeOut": "1000"}
 
 
 def tries(kind: str, how: str, count: int) -> list[Try]:
@@ -51,57 +48,10 @@ def second_tries(numbers: Iterable[int]) -> list[Try]:
     return [(f"second-{number}", f"twice-{number}", "paid") for number in numbers]
 
 
-def names(some: Iterable[Try]) -> set[str]:
-    return {name for name, _, _ in some}
-
-
 PAID, CANCELLED, FAILED = tries("paid", "paid", 320), tries("cancelled", "cancelled", 10), tries("failed", "failed", 10)
 #: Their ENDs are lost on their way, or their process is killed before it sends them.
 CUT_OFF, KILLED = tries("cut", "paid", 20), tries("dies", "dies", 20)
 LIVING = tries("asked", "asked", 10)
-
-
-class JavaService:
-    """A process of Shop.java."""
-
-    def __init__(self, service: str, name_servers: str, topic: str, folder: Path, *, version: str) -> None:
-        jars = [downloaded(lambda: client_jars(version)), downloaded(jdbc_jars)]
-        database = folder / ("shop.db" if service == "sell" else "bills.db")
-        command = java_client.command_of(
-            java_client.SOURCE.with_name("Shop.java"), jars, version=version, folder=folder
-        )
-        self._log = folder / f"{service}-{len(list(folder.glob('*.log')))}.log"
-        with self._log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [*command, service, name_servers, topic, str(database)],
-                stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT, cwd=folder,
-            )  # fmt: skip
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(60)
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
-    def printed(self, what: str) -> list[str]:
-        """What stands behind the word; of lines that are whole."""
-        assert self.process.poll() is None, self._log.read_text(errors="replace")[-3000:]
-        return [line.removeprefix(f"{what} ").strip() for line in self._lines() if line.startswith(f"{what} ")]
-
-    def keys(self) -> dict[str, str]:
-        """Unique key -> name of the try, also of a process that is dead."""
-        words = [line.split() for line in self._lines() if line.startswith("half ")]
-        return {key: name for _, key, name in words}
-
-    def _lines(self) -> list[str]:
-        lines = self._log.read_text(errors="replace").splitlines(keepends=True)
-        return [line for line in lines if line.endswith("\n")]
-
-    def sell(self, some: Sequence[Try], *, until: str = "sold") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("".join(f"{' '.join(one)}\n" for one in some).encode())
-        self.process.stdin.flush()
-        eventually(lambda: names(some) <= set(self.printed(until)), within_seconds=SECONDS, message=f"{until}: {some}")
 
 
 class JavaShop:
@@ -144,7 +94,7 @@ class JavaShop:
         producer.sell([*first_tries(range(5)), *CANCELLED, *FAILED])
         producer.sell([*PAID, *second_tries(range(5))])
         self.until_billed(names(PAID) | names(second_tries(range(5))))
-        self.cluster.broker().update_config(transactionTimeOut=SOON)
+        self.cluster.broker().update_config(**SOON)
         broker.lose_end = 1.0
         producer.sell(CUT_OFF)
         self.keys |= producer.keys()
@@ -154,20 +104,20 @@ class JavaShop:
         producer.kill()
 
     def a_process_dies_before_it_sends_them(self) -> None:
-        self.cluster.broker().update_config(transactionTimeOut=NEVER)
+        self.cluster.broker().update_config(**NEVER)
         producer = self.service("sell")
         producer.sell(first_tries(range(5, 10)))
         producer.sell(second_tries(range(5, 10)))
         self.until_billed(names(second_tries(range(5, 10))))
         producer.sell(KILLED, until="committed")
         producer.kill()
-        self.cluster.broker().update_config(transactionTimeOut=SOON)
+        self.cluster.broker().update_config(**SOON)
         self.keys |= producer.keys()
 
-    def stuck(self) -> dict[str, set[str]]:
+    def stuck(self, *options: str) -> dict[str, set[str]]:
         """State -> tries, as `scan` has them; without those whose END came behind the broker's question."""
         arguments = ("--name-servers", self.cluster.name_servers, "--topic", self.topic, "--output", "json")
-        ended = reconciler("scan", *arguments, "--older-than", "0")
+        ended = reconciler("scan", *arguments, "--older-than", "0", *options)
         assert ended.exit_code in (0, 1), ended.stdout + ended.stderr
         found: dict[str, set[str]] = {}
         for half in ended.document["halves"]:
@@ -196,26 +146,37 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-@pytest.mark.parametrize("version", [pytest.param(version, marks=marks(version)) for version in CLIENTS])
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest, shared_clusters: SharedClusters) -> Iterator[RocketMQCluster]:
+    """The shared cluster of a version; its broker asks others' producers as before once the test is over."""
+    shared = shared_clusters.get(request.param)
+    shared.broker().update_config(**ASKS_ON, **NEVER)
+    yield shared
+    shared.broker().update_config(**{name: QUICK[name] for name in (*ASKS_ON, *NEVER)})
+
+
+def of(version: str) -> ParameterSet:
+    by_night = () if version == REAL else (pytest.mark.nightly,)
+    return pytest.param(version, marks=[*marks(version), *by_night])
+
+
+@pytest.mark.parametrize("cluster", [of(version) for version in CLIENTS if version != "4.2.0"], indirect=True)
 def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
-    version: str,
-    new_rocketmq_cluster: ClusterFactory,
+    cluster: RocketMQCluster,
     redis_server: RedisServer,
     tmp_path: Path,
     stack: ExitStack,
     services: list[Service],
 ) -> None:
-    # A half that is put back between our look at it and our END is asked about again: rounds are far apart.
-    properties = {"transactionCheckMax": ASKS_ON, "transactionTimeOut": NEVER, "transactionCheckInterval": "10000"}
-    shop = JavaShop(new_rocketmq_cluster(version, properties=properties), tmp_path, stack)
+    shop = JavaShop(cluster, tmp_path, stack)
     shop.ends_on_their_way_are_lost()
     given_up = names(CUT_OFF) | names(first_tries(range(5)))
     stuck = {"open": given_up}
     eventually(lambda: shop.stuck() == stuck, within_seconds=SECONDS, message="stuck ones")
-    if version != "4.4.0":  # it keeps no list of what it has given up
-        shop.cluster.broker().update_config(transactionCheckMax="1")
+    if cluster.version != "4.4.0":  # it keeps no list of what it has given up
+        shop.cluster.broker().update_config(**GIVES_UP)
         eventually(lambda: shop.stuck() == {"given-up": given_up}, within_seconds=SECONDS, message="given up")
-        shop.cluster.broker().update_config(transactionCheckMax=ASKS_ON)
+        shop.cluster.broker().update_config(**ASKS_ON)
         stuck = {"given-up": given_up}
     shop.a_process_dies_before_it_sends_them()
     stuck["open"] = stuck.get("open", set()) | names(KILLED) | names(first_tries(range(5, 10)))
@@ -255,3 +216,14 @@ def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
     assert shop.billed().keys() == delivered | lost | names(LIVING), "nothing else"
     sent = {one: attempts for one, (_, attempts) in shop.repairs().items() if attempts}
     assert sent == dict.fromkeys(lost, 1), "none of those that living producers answered for"
+
+
+@pytest.mark.parametrize("cluster", [of("4.2.0")], indirect=True)
+def test_a_walk_names_exactly_those_that_are_stuck_where_brokers_keep_no_list_of_halves(
+    cluster: RocketMQCluster, tmp_path: Path, stack: ExitStack
+) -> None:
+    shop = JavaShop(cluster, tmp_path, stack)
+    shop.ends_on_their_way_are_lost()
+    shop.a_process_dies_before_it_sends_them()
+    stuck = names(CUT_OFF) | names(KILLED) | names(first_tries(range(10)))
+    eventually(lambda: shop.stuck("--walk") == {"open": stuck}, within_seconds=SECONDS, message="stuck ones")

@@ -117,7 +117,8 @@ class Proxy:
         header = header_of(frame)
         if header.get("code") != END_TRANSACTION or self._dice.random() >= self.lose_end:
             return False
-        self.lost_ends.append(str(header.get("extFields", {}).get("transactionId")))
+        fields = header.get("extFields", {})
+        self.lost_ends.append(str(fields.get("transactionId") or fields.get("msgId")))  # the first from 4.3 on
         return True
 
     def _replies(self, client: socket.socket, server: socket.socket) -> None:

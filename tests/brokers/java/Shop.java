@@ -27,6 +27,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 public class Shop {
     /** The defaults are over before a starved machine has fetched a route. */
     private static final int SEND_MILLISECONDS = 30_000;
+    /** A broker asks the producers that it knows. The default is half a minute. */
+    private static final int HEARTBEAT_MILLISECONDS = 1_000;
     private static final int LOCK_MILLISECONDS = 60_000;
     /** Local transactions that never end, and keep their threads, have room beside others. */
     private static final int THREADS = 64;
@@ -48,6 +50,7 @@ public class Shop {
         producer.setNamesrvAddr(nameServers);
         producer.setSendMsgTimeout(SEND_MILLISECONDS);
         producer.setMqClientApiTimeout(SEND_MILLISECONDS);
+        producer.setHeartbeatBrokerInterval(HEARTBEAT_MILLISECONDS);
         producer.setTransactionListener(new Orders());
         producer.start();
         producer.fetchPublishMessageQueues(topic); // many first sales at once would not all wait for the route
@@ -71,6 +74,7 @@ public class Shop {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("group_" + topic);
         consumer.setNamesrvAddr(nameServers);
         consumer.setMqClientApiTimeout(SEND_MILLISECONDS);
+        consumer.setPersistConsumerOffsetInterval(HEARTBEAT_MILLISECONDS);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
