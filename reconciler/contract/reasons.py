@@ -51,6 +51,7 @@ OUTBOX_NOT_ASKED = Code("reason.outbox-not-asked")
 NO_ROW = Code("reason.no-row")
 ROLLED_BACK = Code("reason.rolled-back")
 UNPROVED = Code("reason.unproved")
+ANNOUNCED_BY_HALF = Code("reason.announced-by-half")
 YOUNG = Code("reason.young")
 #: The answer of a commit query.
 BUSINESS_UNKNOWN = Code("reason.business-unknown", **_WITNESS)

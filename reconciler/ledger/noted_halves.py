@@ -92,6 +92,22 @@ class SqlNotedHalves:
             return None
         return found
 
+    def noted(self, environment: str, topic: str, unique_keys: Collection[str]) -> Collection[str]:
+        """Runs one SELECT for many keys. A ledger that was never upgraded for halves, or a login without a right to
+        them, has read none: an installation that has always announced goes on as before."""
+        found: set[str] = set()
+        of_topic = (half.c.environment == environment) & (half.c.topic == topic)
+        try:
+            for some in chunks(sorted(unique_keys), ROWS_A_STATEMENT):
+                query = sa.select(half.c.unique_key).where(of_topic, half.c.unique_key.in_(some))
+                with self._database.reading() as connection:
+                    found.update(connection.scalars(query))
+        except (DatabaseAway, ConfigurationError) as error:
+            if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+                raise
+            return frozenset()
+        return found
+
     def _cannot(self, error: DatabaseAway | ConfigurationError) -> None:
         """Logs a missing table or right once. Raises every other error."""
         if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):

@@ -29,3 +29,9 @@ class MemoryNotedHalves:
         with self._rows.lock:
             noted = [one for place, one in self._noted.items() if place[:2] == (environment, topic)]
         return {digest: [one for one in noted if one.key_digest == digest] for digest in key_digests}
+
+    def noted(self, environment: str, topic: str, unique_keys: Collection[str]) -> Collection[str]:
+        """Returns the keys of noted halves."""
+        with self._rows.lock:
+            noted = {place[2] for place in self._noted if place[:2] == (environment, topic)}
+        return noted & set(unique_keys)

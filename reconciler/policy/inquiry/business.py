@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.reasons import (
+    ANNOUNCED_BY_HALF,
     BUSINESS_ROLLED_BACK,
     BUSINESS_UNKNOWN,
     NO_BUSINESS_ROW,
@@ -23,7 +24,7 @@ from reconciler.contract.reasons import (
 from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_query import UNREAD, BusinessAnswer, BusinessState, Siblings, digest_of, is_committed
 from reconciler.policy.evidence import StoredMessage
-from reconciler.policy.inquiry.case_file import CaseFile, F
+from reconciler.policy.inquiry.case_file import CaseFile, F, Question
 from reconciler.policy.ports.evidence import CommitQueries, HalfReading
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 
@@ -79,6 +80,13 @@ class BusinessWitness:
             answered.append(replace(file, business=read[file.unique_key], siblings=siblings, key_word=word))
         return answered
 
+    def look_for_notes(self, files: Sequence[F]) -> list[F]:
+        """Adds whether a half of each message was recorded. A half that announces is recorded before its key counts as
+        announced. All files are of one topic."""
+        topic, keys = files[0].topic, {file.unique_key for file in files}
+        noted = self._halves.noted(topic.environment, topic.topic, keys) if self._halves is not None else ()
+        return [replace(file, is_noted=file.unique_key in noted) for file in files]
+
     def note_delivered(self, files: Sequence[CaseFile]) -> None:
         """Records messages that have a committed copy: the row of their key is, or may be, their own. Repairs record
         none, because a verdict has done so."""
@@ -94,6 +102,18 @@ class BusinessWitness:
             topic.topic,
             [_half(copy, digests.get(key), stored_at_ms=copy.store_timestamp_ms) for key, copy in found.items()],
         )
+
+
+def doubt_of_announcement(file: CaseFile) -> Fact | Question | None:
+    """Returns why a trusted announcement proves no commit, or the next question. None: the message's own service
+    announced it.
+
+    A topic may have been announced by its half messages earlier. Such a half is recorded before its key counts as
+    announced, and proves no commit, whatever the settings trust since.
+    """
+    if file.is_noted is None:
+        return Question.NOTED_HALVES
+    return ANNOUNCED_BY_HALF() if file.is_noted else None
 
 
 def sibling_doubt(siblings: Siblings | None, *, may_be_unread: bool) -> Fact | None:

@@ -54,6 +54,7 @@ class Question(StrEnum):
     INBOX = "inbox"
     OUTBOX = "outbox"
     HAND_OVERS = "hand-over rows"
+    NOTED_HALVES = "noted halves"
     COMMITTED_COPIES = "committed copies"
     INBOX_AGAIN = "inbox again"
     GROUP_COPIES = "group copies"
@@ -136,6 +137,8 @@ class CaseFile(ABC):
     halves: Lookup[StoredMessage] | None = None
     check_back: HalfAge | None = None
     parked: Lookup[StoredMessage] | None = None
+    #: True if the ledger has noted a half of the message, so that the half may be the only announcement.
+    is_noted: bool | None = None
     #: The answer of the business's rows, found by the key in `key_copy`.
     business: BusinessAnswer | None = None
     #: The key as it may appear in the KEYS of a message.

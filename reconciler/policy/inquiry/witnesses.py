@@ -146,6 +146,8 @@ class Witnesses:
                 return self._business.answer(files)
             case Question.HAND_OVERS:
                 return self._ask_hand_overs(files)
+            case Question.NOTED_HALVES:
+                return self._business.look_for_notes(files)
             case _:
                 return self._ask_brokers(question, files, snapshot)
 

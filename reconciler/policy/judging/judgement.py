@@ -63,7 +63,7 @@ from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.commit_query import BusinessAnswer, is_committed
 from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
-from reconciler.policy.inquiry.business import why_not_committed
+from reconciler.policy.inquiry.business import doubt_of_announcement, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -83,7 +83,6 @@ from reconciler.policy.inquiry.delivery import (
 from reconciler.policy.judging.siblings import SiblingDoubt, delivered_sibling, doubt_of_siblings
 from reconciler.policy.judging.suspect import COMMIT_QUERY, Suspect
 from reconciler.policy.plan import SubscriptionPlan
-from reconciler.policy.ports.ledger import Repair
 
 #: A service announces its row within this time or the grace period. A later announcement is a repetition.
 OWN_ANNOUNCEMENT_SECONDS_MAX = 60.0
@@ -175,7 +174,7 @@ def incomplete_effect(halfway: Fact) -> Fact:
 def _under_repair(suspect: Suspect) -> Answer:
     """Keeps a proved loss open while its repair is unfinished, because the inbox has no effect yet."""
     known, repair = suspect.known, suspect.repair
-    if known is None or known.loss_verdict is None or repair is None or _is_finished(repair):
+    if known is None or known.loss_verdict is None or repair is None or repair.state in FINISHED_REPAIRS:
         return None
     if suspect.plan.reads_halves and not suspect.group.has_inbox:
         return None  # no inbox shows whether it was delivered since, but a copy does
@@ -331,9 +330,15 @@ def missed_commit(suspect: Suspect) -> Judgement | None:
 def _trusted(suspect: Suspect) -> Answer:
     """Judges a key without a copy of its message. Without an outbox, only a row of the business or the announcement can
     prove the commit."""
-    if suspect.has_outbox or suspect.topic.evidence.trusts_announcements:
+    evidence = suspect.topic.evidence
+    if evidence.has_outbox:
         return None
-    return _row_of_business(suspect) if suspect.topic.evidence.asks_business else _unknown(UNPROVED(), Undecided.SET_UP)
+    if evidence.asks_business:
+        return _row_of_business(suspect)
+    if not evidence.trusts_announcements:
+        return _unknown(UNPROVED(), Undecided.SET_UP)
+    doubt = doubt_of_announcement(suspect)
+    return _unknown(doubt, Undecided.SET_UP) if isinstance(doubt, Fact) else doubt
 
 
 def _row_of_business(suspect: Suspect) -> Answer:
@@ -446,14 +451,10 @@ def _rolled_back_or_parked(suspect: Suspect) -> Judgement | Question:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _parked_unknown(own)
+        return _unknown(_parked_silent(own), Undecided.WITNESS)
     if own.is_found:
         return Judgement(verdict=Verdict.LOST_CONFIRM, reason=PARKED_AND_HALF())
     return Judgement(verdict=Verdict.ROLLED_BACK_WRONGLY, reason=ROLLED_BACK_WRONGLY())
-
-
-def _parked_unknown(parked: Lookup[StoredMessage]) -> Judgement:
-    return _unknown(_parked_silent(parked), Undecided.WITNESS)
 
 
 def _parked_silent(parked: Lookup[StoredMessage]) -> Fact:
@@ -466,7 +467,7 @@ def _parked(suspect: Suspect) -> Answer:
     if own is None:
         return Question.PARKED_COPIES
     if own.is_unknown:
-        return _parked_unknown(own)
+        return _unknown(_parked_silent(own), Undecided.WITNESS)
     if own.is_absent:
         return None
     return _filtered(suspect, own.records[-1].tag) or Judgement(verdict=Verdict.PARKED, reason=PARKED())
@@ -497,10 +498,6 @@ def _other(suspect: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
 _STAGES: tuple[Callable[[Suspect], Answer], ...] = (
     _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
 )  # fmt: skip
-
-
-def _is_finished(repair: Repair) -> bool:
-    return repair.state in FINISHED_REPAIRS
 
 
 def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
@@ -586,7 +583,7 @@ def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement |
     """
     if suspect.repair is None or suspect.repair.closed_unsent:
         return answer
-    if isinstance(answer, Judgement) and answer.verdict in LOSSES and _is_finished(suspect.repair):
+    if isinstance(answer, Judgement) and answer.verdict in LOSSES and suspect.repair.state in FINISHED_REPAIRS:
         of = {"verdict": str(answer.verdict), "state": str(suspect.repair.state)}
         reason = REPAIR_OVER(**of, answer=suspect.repair.answer) if suspect.repair.answer else REPAIR_OVER_SILENT(**of)
         return Judgement(verdict=Verdict.QUARANTINED, reason=reason)

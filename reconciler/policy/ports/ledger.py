@@ -464,6 +464,11 @@ class NotedHalves(Protocol):
         row is damaged."""
         ...
 
+    def noted(self, environment: str, topic: str, unique_keys: Collection[str]) -> Collection[str]:
+        """Returns those keys of which a half is recorded. Empty if the ledger cannot store halves: then no half
+        announces."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:

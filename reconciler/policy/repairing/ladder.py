@@ -48,6 +48,7 @@ from reconciler.contract.tables import RepairState, Rung
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
 from reconciler.policy.evidence import EndOutcome, Lookup, SendAnswer, StoredMessage
+from reconciler.policy.inquiry.business import doubt_of_announcement
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
     contradiction,
@@ -287,9 +288,12 @@ def _too_often(case: RepairCase) -> RepairStep | None:
     return _failed(case, TOO_OFTEN(attempts=case.repair.attempts))
 
 
-def _commit_unproved(case: RepairCase) -> RepairStep | None:
+def _commit_unproved(case: RepairCase) -> Question | RepairStep | None:
     if not case.has_outbox:
-        return None if case.topic.evidence.trusts_announcements else _wait(case, NO_OUTBOX())
+        if not case.topic.evidence.trusts_announcements:
+            return _wait(case, NO_OUTBOX())
+        doubt = doubt_of_announcement(case)
+        return _wait(case, doubt) if isinstance(doubt, Fact) else doubt
     if case.outbox_unknown is not None:
         return _wait(case, case.outbox_unknown)
     if case.commit is None:

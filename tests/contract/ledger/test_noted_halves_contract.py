@@ -57,8 +57,16 @@ def test_another_topic_and_environment_have_halves_of_their_own(world: World) ->
     halves.note(world.environment, "OTHERS", [half(1)])
     halves.note(f"{world.environment}-2", TOPIC, [half(2)])
     assert halves.of_keys(world.environment, TOPIC, [A]) == {A: []}
+    assert not halves.noted(world.environment, TOPIC, [key(1), key(2)])
+
+
+def test_the_keys_of_noted_halves_are_known_whatever_the_halves_name(world: World) -> None:
+    halves = world.ledger.halves
+    halves.note(world.environment, TOPIC, [half(1), half(1, broker="broker-b"), half(2, None)])
+    assert set(halves.noted(world.environment, TOPIC, [key(1), key(2), key(3)])) == {key(1), key(2)}
 
 
 def test_nothing_is_noted_or_asked_of_nothing(world: World) -> None:
     assert world.ledger.halves.note(world.environment, TOPIC, [])
     assert world.ledger.halves.of_keys(world.environment, TOPIC, []) == {}
+    assert not world.ledger.halves.noted(world.environment, TOPIC, [])

@@ -55,6 +55,12 @@ class Judged:
         self.world.broker.send_half(key(number), body=f'{{"number": "{order}"}}'.encode())
         self.world.announce(key(number))
 
+    def half_announces(self) -> None:
+        """The half message is the announcement: then a missing row settles it."""
+        plans = tuple(replace(plan, reads_halves=True) for plan in self.world.topic.subscriptions)
+        self.world.topic = replace(self.world.topic, subscriptions=plans)
+        self.process = self.world.process()
+
     def after(self, rounds: int = 40) -> str | None:
         """The verdict."""
         self.world.rounds(self.process, rounds)
@@ -86,6 +92,10 @@ class Judged:
         assert row is not None
         undecided = (verdict, row.state, self.world.repair(key(1))) == ("UNKNOWN", CandidateState.OPEN, None)
         return undecided and not self.sent
+
+    def is_rejected(self) -> bool:
+        """Settled as not committed, and nothing was sent."""
+        return self.comes_to(lambda: self.world.verdict(key(1)) == "REJECTED") and not self.sent
 
     def waits_because(self) -> str:
         """Why its repair is not gone on with."""
@@ -251,16 +261,24 @@ def test_a_lock_proves_nothing_while_it_is_there(shop: Shop) -> None:
         assert judged.comes_to(lambda: judged.world.repair(key(1)) is not None)
 
 
-def test_a_standby_proves_nothing_whatever_it_has(postgres_server: postgres.PostgresServer) -> None:
+def test_a_paused_standby_proves_no_commit_and_no_rollback_whatever_it_has(
+    postgres_server: postgres.PostgresServer,
+) -> None:
+    """It still has A as paid, lacks a row that came since, and lacks one that nobody wrote."""
     with shop_in(postgres_server.create_database()) as shop, postgres.PostgresStandby(postgres_server) as standby:
         standby.catch_up()
         standby.pause()
-        shop.write("UPDATE orders SET status = 'CANCELLED'")
+        shop.write("UPDATE orders SET status = 'CANCELLED'", "INSERT INTO orders VALUES ('late', 'PAID', 'Ann')")
         there = make_url(shop.reader_url).set(port=standby.port).render_as_string(hide_password=False)
-        for order in ("A", "nobody"):
-            judged = Judged(shop, order, url=there)
+        for order, is_committed in (("A", False), ("late", True), ("nobody", False)):
+            judged = Judged(shop, order, url=there, longest_transaction_seconds=1.0)
+            judged.half_announces()
             with closing(judged.queries):
                 assert judged.is_undecided()
+            judged = Judged(shop, order, longest_transaction_seconds=1.0)
+            judged.half_announces()
+            with closing(judged.queries):
+                assert judged.sends_once() if is_committed else judged.is_rejected(), order
 
 
 def test_statements_of_rounds_are_a_second_apart_at_least(shop: Shop) -> None:

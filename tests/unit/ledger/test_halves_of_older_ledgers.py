@@ -35,10 +35,12 @@ def test_without_the_table_nothing_is_kept_until_it_is_there(
         for _ in range(2):
             assert not halves.note("test", "ORDERS", [ONE])
             assert halves.of_keys("test", "ORDERS", [A]) is None
+            assert not halves.noted("test", "ORDERS", [ONE.unique_key]), "no half was ever read"
     assert caplog.text.count("halves_not_kept") == 1
     half.create(engine)
     assert halves.note("test", "ORDERS", [ONE])
     assert halves.of_keys("test", "ORDERS", [A]) == {A: [ONE]}
+    assert set(halves.noted("test", "ORDERS", [ONE.unique_key])) == {ONE.unique_key}
 
 
 def test_of_a_key_whose_row_is_damaged_nothing_is_known(engine: sa.Engine) -> None:

@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from reconciler.contract.answers import HALVES_LEFT
+from reconciler.contract.query_answers import NO_ANSWER
+from reconciler.contract.reasons import ANNOUNCED_BY_HALF
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.policy.commit_query import BusinessAnswer, digest_of, unknown
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.test_commits_by_query import COMMITTED, NO_ROW, ROLLED_BACK, UNPROVED, reason, sent
-from tests.unit.policy.world import World, key
+from tests.unit.policy.world import TOPIC, World, evidence, key
 
 OVER = (CandidateState.SETTLED, "DELIVERED")
 
@@ -163,3 +165,49 @@ def test_a_half_that_its_broker_has_given_up_is_lost_by_its_row_alone(world: Wor
         verdicts.append(it)
     world.rounds(world.process(), 30, consume=False)
     assert [row(world, it)[1] for it in verdicts] == ["REJECTED", "UNKNOWN", "PARKED"]
+
+
+def announced_only(world: World) -> None:
+    """The settings have neither a query nor an outbox from now on, and services announce."""
+    plans = tuple(replace(plan, reads_halves=False) for plan in world.topic.subscriptions)
+    world.topic = replace(world.topic, evidence=evidence(None), subscriptions=plans)
+
+
+def sending(world: World) -> None:
+    world.repair_rules = replace(world.repair_rules, enabled=True)
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 4])
+def test_a_half_that_announced_itself_is_no_commit_once_announcements_are_trusted(world: World, rounds: int) -> None:
+    world.queries.answers[key(1)] = unknown(NO_ANSWER(why="gone"))
+    sending(world)
+    undecided = half(world)
+    world.reading.read_to_end(TOPIC)  # it is noted before its key counts as announced
+    world.rounds(world.process(), rounds)
+    announced_only(world)
+    process = world.process()
+    world.rounds(process, 60)
+    assert (sent(world), row(world, undecided)) == (0, (CandidateState.OPEN, "UNKNOWN"))
+    assert reason(world, undecided) == ANNOUNCED_BY_HALF.name
+    announced = world.broker.send_half(key(2)).unique_key
+    world.announce(announced)
+    world.rounds(process, 60)
+    assert [one for one, _, _ in world.broker.ends] == [announced], "what a service announces is trusted"
+
+
+def test_a_loss_that_a_query_proved_is_not_sent_by_the_trust_in_announcements(world: World) -> None:
+    world.queries.answers[key(1)] = COMMITTED
+    sending(world)
+    world.broker.producers = True
+    proved = half(world)
+    world.reading.read_to_end(TOPIC)
+    world.rounds(world.process(), 20)
+    repair = world.repair(proved)
+    assert repair is not None
+    assert repair.state is RepairState.OPEN
+    announced_only(world)
+    world.rounds(world.process(), 60)
+    assert sent(world) == 0
+    repair = world.repair(proved)
+    assert repair is not None
+    assert repair.why == ANNOUNCED_BY_HALF()

@@ -413,6 +413,7 @@ CASES = st.builds(
     group_positions=st.none() | st.fixed_dictionaries({g: st.sampled_from([
         Verdict.LAGGING, Verdict.DELIVERED_NOT_APPLIED, Verdict.DEAD_LETTERED, Verdict.CONSUMED, Verdict.UNKNOWN])
         for g in ("billing", "shipping")}),
+    is_noted=st.sampled_from([None, False, True]),
     hand_overs=st.sampled_from([None, (), (replace(OPEN_ROW, scope="billing", state=RepairState.DONE),),
                           (replace(OPEN_ROW, scope="billing", state=RepairState.FAILED),)]),
 )  # fmt: skip
@@ -432,6 +433,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> Non
             Question.INBOX_AGAIN: [group.inbox_again for group in groups],
             Question.GROUP_COPIES: [group.copies for group in groups],
             Question.CONSUME_MODE: [group.consume_mode for group in groups],
+            Question.NOTED_HALVES: [one.is_noted],
         }  # fmt: skip
         assert set(map(type, asked[answer])) == {type(None)}, "a question is asked once, and about somebody"
         return
@@ -441,6 +443,7 @@ def test_whatever_is_known_nothing_is_sent_without_proof(one: RepairCase) -> Non
             assert one.commit is not None
         else:
             assert one.topic.evidence == evidence(None), "the weaker mode is declared"
+            assert one.is_noted is False, "its announcement is not its half"
         assert one.repair.attempts < ATTEMPTS_MAX
         assert one.missing
         assert answer.subject.producer_group == ROW.producer_group
