@@ -1,17 +1,19 @@
 """A shop that holds none of our code takes inbox and outbox on while it works, and goes back: each message has one
-effect throughout, and nothing is sent that was not lost."""
+effect throughout, an order that was never committed has none, and nothing is sent that was not lost."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 import sqlalchemy as sa
 
 from checkback_producers.producer import TransactionalProducer
 from reconciler.rocketmq.client.client_instance import ClientInstance
+from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
 from reconciler.rocketmq.consumer.settings import PushSettings
 from reconciler.rocketmq.producer.ending import EndDecision
@@ -31,19 +33,20 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 
-#: One of so many ENDs is lost.
-LOSE_EVERY = 10
+#: Of so many orders one END is lost; of as many, one half has a producer that dies before its commit.
+LOSE_EVERY = ABANDON_EVERY = 10
 SECONDS = 120
 
 
 class Shop:
-    """Commits orders in a thread of its own, without the plug-in or with it, and loses ENDs."""
+    """Commits orders in a thread of its own, with a producer of the plug-in or without, and loses ENDs."""
 
-    def __init__(self, deployed: Deployment, instance: ClientInstance, producer: TransactionalProducer) -> None:
+    def __init__(self, deployed: Deployment, instance: ClientInstance) -> None:
         self.committed: list[str] = []
         self.lost: set[str] = set()
-        self.has_plugin = False
-        self._deployed, self._instance, self._producer = deployed, instance, producer
+        #: None: as a service that holds none of our code.
+        self.producer: TransactionalProducer | None = None
+        self._deployed, self._instance = deployed, instance
         (self._address,) = instance.cluster_addresses()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop")
@@ -54,8 +57,10 @@ class Shop:
             while not self._stop.wait(0.1):
                 number += 1
                 lose = number % LOSE_EVERY == 0
-                if self.has_plugin:
-                    (key,) = self._deployed.commit(1, lose=lose, producer=self._producer)
+                if number % ABANDON_EVERY == 5:
+                    self._half()
+                if (producer := self.producer) is not None:
+                    (key,) = self._deployed.commit(1, lose=lose, producer=producer)
                 else:
                     key = self._sell(engine, lose=lose)
                 self.committed.append(key)
@@ -64,14 +69,17 @@ class Shop:
 
     def _sell(self, engine: sa.Engine, *, lose: bool) -> str:
         """As a service does that holds none of our code; a lost END's process is gone."""
-        group = self._deployed.producer_group
-        half = self._instance.sender(group).send(Message(topic=self._deployed.topic, body=b"order"), is_half=True)
+        half, group = self._half(), self._deployed.producer_group
         with engine.begin() as connection:
             connection.execute(sa.insert(ORDERS).values(unique_key=half.unique_key))
         if not lose:
             answer = end_half(self._instance.client, half, EndDecision.COMMIT, address=self._address, group=group)
             assert answer.code == 0, answer
         return half.unique_key
+
+    def _half(self) -> SendResult:
+        message = Message(topic=self._deployed.topic, body=b"order")
+        return self._instance.sender(self._deployed.producer_group).send(message, is_half=True)
 
     def sell_until_repaired(self) -> None:
         """Until one that is lost from now on, and all before it, have their effects."""
@@ -127,42 +135,71 @@ longest_transaction_seconds = 1
     )
 
 
-def test_a_shop_takes_inbox_and_outbox_on_while_it_works_and_goes_back(new_deployment: DeploymentFactory) -> None:
+def without_inbox(deployed: Deployment, recorded: str) -> str:
+    """The settings where services announce, and members of the group hold none of our code."""
+    return recorded.replace(inbox_line(deployed), "")
+
+
+def inbox_line(deployed: Deployment) -> str:
+    return f'inbox_url = "{deployed.inbox_url}"\n'
+
+
+def with_inbox_since_now(deployed: Deployment, recorded: str) -> str:
+    """What the group was given before now may have taken effect without a row."""
+    line = inbox_line(deployed)
+    return recorded.replace(line, f'{line}since = "{datetime.now(UTC).isoformat()}"\n')
+
+
+@pytest.mark.parametrize("announces_first", [False, True])
+def test_a_shop_takes_inbox_and_outbox_on_while_it_works_and_goes_back(
+    new_deployment: DeploymentFactory, announces_first: bool
+) -> None:
+    """Receivers first and senders then; or services announce for a while, before members have an inbox."""
     deployed = new_deployment()
     recorded = deployed.config.read_text()
-    by_query = with_query(deployed, recorded)
+    by_query, announced = with_query(deployed, recorded), without_inbox(deployed, recorded)
+    services: list[Service] = []
 
-    def run(settings: str, *roles: str) -> list[Service]:
-        deployed.config.write_text(settings)
-        return [deployed.run(role) for role in roles]
-
-    def end(services: list[Service]) -> None:
+    def run(settings: str, *roles: str) -> None:
         assert [one.end() for one in services] == [0] * len(services)
+        deployed.config.write_text(settings)
+        services[:] = [deployed.run(role) for role in roles]
+        shop.sell_until_repaired()
+
+    def sell(producer: TransactionalProducer | None) -> None:
+        shop.producer = producer
+        shop.sell_until_repaired()
 
     with patient_instance(deployed.name_servers) as instance:
-        producer = deployed.producer()
-        with Shop(deployed, instance, producer) as shop:
+        plugin = deployed.producer()
+        with Shop(deployed, instance) as shop:
             with biller_without_inbox(deployed, instance):
-                services = run(by_query, "run")
+                deployed.config.write_text(by_query)
+                services.append(deployed.run("run"))
                 eventually(lambda: len(shop.committed) > 20, within_seconds=SECONDS)
                 accepted = deployed.command("query", "accept", deployed.topic, "--reason", "none is rolled back here")
                 assert accepted.exit_code == 0, accepted.stdout
                 shop.sell_until_repaired()
-            member = deployed.consume()  # receivers first
+                if announces_first:
+                    sell(plugin)
+                    run(announced, "run", "sweep")
+            member = deployed.consume()
             shop.sell_until_repaired()
-            shop.has_plugin = True  # then senders
-            shop.sell_until_repaired()
-            end(services)
-            services = run(recorded, "run", "sweep")
-            shop.sell_until_repaired()
-            end(services)
-            services = run(by_query, "run")
-            shop.sell_until_repaired()
-            shop.has_plugin = False
-            shop.sell_until_repaired()
+            with_inbox = with_inbox_since_now(deployed, recorded)
+            if not announces_first:
+                sell(plugin)
+            run(with_inbox, "run", "sweep")
+            if announces_first:
+                run(announced, "run", "sweep")
+            else:
+                run(by_query, "run")
+                sell(None)
             member.shutdown()
             with biller_without_inbox(deployed, instance):
                 shop.sell_until_repaired()
+                if announces_first:
+                    run(by_query, "run")
+                    sell(None)
                 # The last ones are repaired, too.
                 shop.__exit__()
                 eventually(lambda: set(shop.committed) <= set(deployed.effects()), within_seconds=SECONDS)
