@@ -16,16 +16,16 @@ shard live in one slot, and one script may touch them.
 | K:taken | HASH | generation -> "<ms of Redis TIME> <announced> <consumed> <matched>" of the last 64 rounds; likewise | round | history |
 | K:pending | ZSET | unmatched key -> first seen, ms of Redis TIME | round | gate, list, status, explain |
 | K:generation | STRING | number of rounds that ran: the fence | round | round |
-| K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: what it covered, of at most 64 rounds; proofs and those ms -> queue, proof, queue ...: what proved it; last -> number and time of the last round | round | round |
-| K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic; "<broker>/half/<shard>" -> next offset of the broker's half queue, of which the shard takes its keys | announcement consumer | both |
+| K:covered | HASH | ms of Redis TIME of a round -> queue, offset, queue ...: the offsets that the round covered, of at most 64 rounds; proofs and these ms -> queue, proof, queue ...: the proofs of the offsets; last -> number and time of the last round | round | round |
+| K:offsets | HASH | "<broker>/<queue>" -> next offset of the unique-key topic; "<broker>/half/<shard>" -> next offset of the broker's half queue, from which the shard takes its keys | announcement consumer | both |
 | K:proofs | HASH | "<broker>/<queue>" -> the offset that is read next, then queue offset, store time, commit-log offset and unique key of the last record that was seen before it; "<broker>/<queue>/trail" -> earlier records, a line each: one a minute for an hour, one an hour for 96 hours | announcement consumer | both |
 | K:epoch | STRING | "<environment>:<random>"; gone means Redis lost its memory | round | all |
 | K:round_lease | STRING | token of the reconciler that runs the rounds, a blank, a number that each renewal changes; expires | round | round |
 | K:announcement_lease:<broker> | STRING | token of the announcement consumer of a queue, a blank, a number as above; expires | announcement consumer | same |
 | reconciler:v1:{<environment>:<topic>:<group>}:meta | HASH | shards: their number | round | recorder, round |
 | reconciler:v1:{<environment>:use}:brokers | STRING | three lines: random text, the process that wrote it last, JSON list of the brokers that it knows and of its Redis; expires | run, once, announcements | same, doctor, status |
-| reconciler:v1:{<environment>:use}:identity | STRING | random text that tells this Redis from another one | run, once, announcements | same, doctor, status |
-| reconciler:v1:{<environment>:use}:sharers | HASH | token of a process that shares the subscriptions -> ms of Redis TIME until which it does unless it renews that, the length of this in ms, digest of the subscriptions' names; expires | run | run |
+| reconciler:v1:{<environment>:use}:identity | STRING | random text that identifies this Redis | run, once, announcements | same, doctor, status |
+| reconciler:v1:{<environment>:use}:sharers | HASH | token of a process that shares the subscriptions -> ms of Redis TIME until which the process counts as a sharer, the length of this time in ms, digest of the subscriptions' names; expires | run | run |
 | reconciler:inbox:v1:{<environment>:<group>:<unique key, or business:<business id>>} | HASH | state, digest, key, topic of one applied message, expires | RedisInbox (weaker, optional) | same |
 
 The *half set* (K:half) has the keys that were announced and must arrive. The *commit set* (K:commit) has the keys that

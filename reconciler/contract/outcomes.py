@@ -41,7 +41,7 @@ MUST_STAY = Code("half.must-stay", half=Field.FACT, why=Field.FACT)
 NOT_LOOKED_AT = Code("half.not-looked-at", error=Field.TEXT)
 NOT_LOOKED_FOR = Code("half.not-looked-for")
 
-# ---- why it must not be closed
+# ---- why the half must not be closed
 OUTBOX_SILENT = Code("half.outbox-silent", why=Field.FACT)
 NOT_PROVED = Code("half.not-proved")
 UNDER_REPAIR = Code("half.under-repair", state=Field.NAME)
@@ -49,7 +49,7 @@ GROUP_NEEDS_IT = Code("half.group-needs-it", group=Field.NAME, why=Field.FACT)
 READERS_UNKNOWN = Code("half.readers-unknown")
 STRANGE_READER = Code("half.strange-reader", group=Field.NAME)
 
-# ---- its end
+# ---- the end of the half
 CLOSED = Code("half.closed", places=Field.NAMES)
 LEFT_OPEN = Code("half.left-open", why=Field.FACT)
 END_REFUSED = Code("half.end-refused", broker=Field.NAME, outcome=Field.NAME)

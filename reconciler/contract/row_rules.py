@@ -30,8 +30,8 @@ NAME_CHARACTERS = 160
 #: Most brokers that are remembered for one topic, because a route from a hostile name server must not fill a table.
 BROKERS_MAX = 1_000
 
-#: The beginning of a Redis in the list of a use. A broker in the list begins with the name of a cluster, which contains
-#: no blank.
+#: The beginning of an entry that names a Redis, in the list of a use. An entry that names a broker begins with the name
+#: of a cluster, which contains no blank.
 _REDIS = "Redis "
 
 

@@ -4,7 +4,7 @@ look.
 Whether a broker put a half back after a look is decided by queue offsets, because a broker's clock may be ahead of this
 host's by hours. A broker that has not rebuilt its queue yet, or has cut it, reports too low an end. An end below the
 highest known end proves nothing. If a broker reports lower ends for _LESS_SECONDS_MAX, it was built again, and all its
-ends and absences are forgotten. If the end later leaps to the former one, a replica that was behind had taken the
+ends and absences are forgotten. If the end later leaps to the forgotten end, a replica that was behind had taken the
 broker's place, and all is forgotten once more.
 """
 

@@ -376,8 +376,8 @@ class RemotingBrokerEvidence:
         return progress is not None and half.queue_offset < progress and self._is_proved(half, address, queue, progress)
 
     def _is_proved(self, half: StoredMessage, address: str, queue: MessageQueue, progress: int) -> bool:
-        """Returns False if the half may have the offset of a half that was lost with the queue's tail. The service
-        never reads such a half."""
+        """Returns False if the half may have the offset of a half that was lost with the queue's tail. The check
+        service never reads a half at a lost offset."""
         try:
             end = end_of_queue(self._client, address, queue, offset=progress)
         except ReconcilerError:

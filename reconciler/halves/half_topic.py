@@ -267,7 +267,7 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[st
 
 class DeliveredCopies:
     """Looks for messages in their topics on every master. The half may be on one broker and the message on another
-    broker. The reason is a repeated send, or an acting master that passed its halves on."""
+    broker: after a repeated send, or if an acting master passed its halves on."""
 
     def __init__(self, client: RemotingClient, masters: Mapping[str, str], *, pace: ReadingRate) -> None:
         self._client = client

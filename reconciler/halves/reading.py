@@ -41,7 +41,7 @@ READ_PER_SECOND = 20_000.0
 #: Most halves that one transaction stores.
 NOTED_AT_ONCE = 500
 #: Number of a queue's last records that are searched for a younger copy of a half further back. The second number is
-#: for a queue whose index has not reached the first record of the smaller search.
+#: tried if the index has not reached the first record of the smaller search.
 LOOKED_BACK = (64, 1_024)
 
 

@@ -1,8 +1,8 @@
 """Counts rounds, losses and repairs of the last hours in buckets.
 
 Four statements read a range of buckets. Each statement reads at most the newest ROWS_MAX rows of one range of an index.
-Buckets that ended more than an hour ago are remembered, so that a chart of three days only costs its last hours. Each
-call reads some remembered buckets again, because a loss is proved later than its key was first seen.
+Buckets that ended more than an hour ago are remembered, so a chart of three days costs as little as one of some hours.
+Each call reads some remembered buckets again, because a loss is proved later than its key was first seen.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ class SqlKnownBrokers:
     def _write(
         self, environment: str, topic: str, before: Mapping[str, int | None], after: Mapping[str, int | None]
     ) -> None:
-        """Writes the difference. Another process may have written the same difference, or seen a broker that `after`
-        lacks."""
+        """Writes the difference. Allows for another process that has written the same difference, or has seen a broker
+        that `after` lacks."""
         of_topic = (broker.c.environment == environment) & (broker.c.topic == topic)
         forgotten = sorted(before.keys() - after.keys())
         kept = sorted(before.keys() & after.keys())
