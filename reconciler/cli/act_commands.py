@@ -1,4 +1,4 @@
-"""Commands that change something. A command for many messages first shows its effect."""
+"""Commands that change something. Before an act on many messages, the command shows the keys and asks."""
 
 from __future__ import annotations
 

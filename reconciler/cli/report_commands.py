@@ -211,7 +211,7 @@ def _evidence(evidence: Mapping[str, object]) -> str:
 
 
 def _with_times(values: Mapping[str, object]) -> dict[str, object]:
-    """Returns the values, with milliseconds as times for people, at any depth."""
+    """Returns the values with times for people instead of milliseconds, at any depth."""
     shown: dict[str, object] = {}
     for name, value in values.items():
         if name.endswith("_ms") and type(value) is int:

@@ -126,7 +126,7 @@ class _LeavesReplicas:
 
 
 def _is_read_only(answer: object) -> TypeGuard[exceptions.ResponseError]:
-    """Returns True for READONLY. Redis 6 wraps the error of a command inside a script, so the text is searched, too."""
+    """Returns True for READONLY, also in the text by which Redis 6 wraps the error of a command inside a script."""
     is_error = isinstance(answer, exceptions.ResponseError)
     return is_error and (isinstance(answer, exceptions.ReadOnlyError) or "-READONLY " in str(answer))
 
@@ -365,8 +365,7 @@ _TLS_REMEDIES = tuple(
 )
 
 
-#: Patterns of refused logins, each with its remedy; the first that fits counts. redis-py has no class for a refusal
-#: inside a script, so texts are compared.
+#: Patterns of refused logins, each with its remedy; the first that fits counts. A refusal inside a script has no class.
 _LOGIN_REMEDIES = tuple(
     (re.compile(said), remedy)
     for said, remedy in (

@@ -298,7 +298,7 @@ def _unknown(about: RedisQuality, found: Fact, unverified: Severity) -> RedisFin
 
 
 def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
-    """Queues every command that `run` needs under MULTI, then discards them. Redis checks permissions when it queues a
+    """Queues under MULTI every command that `run` needs, then discards them. Redis checks permissions when it queues a
     command."""
     probe = Subscription(environment=environment, topic="doctor", group="doctor")
     keys = ShardKeys(Shard(subscription=probe, number=0))

@@ -72,8 +72,8 @@ def by_hash(command: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def round_done(shard: Shard, *, epoch: str, generation: int, answer: Any) -> RoundDone | None:
-    """Returns the round that the answer reports. None: another round had run, or Redis has another epoch, so this round
-    did nothing.
+    """Returns the round that the answer reports. None: this round did nothing, because another round had run or Redis
+    has another epoch.
 
     Raises InvariantViolation for a key of a wrong type, and RedisAway for an error that passes (no memory, no
     permission). In both cases the script stopped before it deleted anything, and the next round does all of its work.

@@ -76,7 +76,7 @@ class RedisHalfSets:
         return _offset(stored)
 
     def positions(self, places: Sequence[QueuePlace]) -> Mapping[QueuePlace, int | None]:
-        """Sends one HGET for each, in pipelines."""
+        """Sends one HGET for each place, in pipelines."""
         commands = [
             (name, ("HGET", name, offsets_field(queue.broker, queue.queue_id)))
             for name, queue in ((ShardKeys(shard).offsets, queue) for shard, queue in places)

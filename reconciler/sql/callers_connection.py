@@ -168,8 +168,8 @@ class CallersConnection:
             try:
                 return bool(self._raw.in_transaction)
             except sqlite3.ProgrammingError as error:
-                # A closed connection was rolled back. After other errors, such as a wrong thread, assume that it is
-                # open.
+                # A closed connection was rolled back. After another error, such as of a wrong thread, assume a
+                # transaction.
                 return "closed" not in str(error)
         if self._package == "pymysql":
             return bool(self._raw.open and self._raw.server_status & _MYSQL_IN_TRANSACTION)

@@ -418,7 +418,7 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
                 if translated is error:
                     raise
                 raise translated from error
-    except PoolTimeout as error:  # caught outside of asking(), because a full pool says nothing about the database
+    except PoolTimeout as error:  # outside of asking(), because a full pool is no silence of the database
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 
 

@@ -23,8 +23,8 @@ from reconciler.sql.timely_pages import TimelyPages
 
 #: Age below which the handler of a row may still be running: RocketMQ gives it 15 minutes (consumeTimeout).
 YOUNG_SECONDS = 900.0
-#: Most difference between the times of the two rows of one effect, which are written together. The times limit the
-#: search, because no index has `duplicate_of`.
+#: Most milliseconds between the two rows of one effect. Their times limit the search, because no index has
+#: `duplicate_of`.
 FORMER_NAME_WITHIN_MS = 60_000
 #: Most rows of one statement that reads named keys, and of one transaction that acts.
 ROWS_AT_ONCE = 500

@@ -31,7 +31,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         try:
             return super().wait(_until(gen, until_seconds), *arguments, **more)
         except TimeoutError as late:
-            self.close()  # sends a last message if it fits into the socket's buffer, and does not wait
+            self.close()  # sends a last message without waiting
             raise StatementOverdue(f"waited {self.statement_seconds:g} s") from late
 
 

@@ -7,8 +7,7 @@ from typing import TypeVar
 
 from reconciler.errors import StatementTooSlow
 
-#: If the database ends the statement of a piece because of its time, the piece is halved this often before the page is
-#: given up.
+#: A piece whose statement takes too long is halved this often before the page is given up.
 HALVINGS_MAX = 4
 
 Row = TypeVar("Row")

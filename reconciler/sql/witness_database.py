@@ -52,8 +52,7 @@ LET_IT_APPLY = Code("sql.let-it-apply")
 
 #: Pause before a table that lacks a newer column is asked for the column again.
 UPGRADE_SECONDS = 60.0
-#: If the database ends a statement because of its time, its keys are halved this often before the database counts as
-#: away.
+#: The keys of a statement that takes too long are halved this often before the database counts as away.
 HALVINGS_MAX = 2
 #: The text for a cluster's node that may lack commits of other nodes.
 BEHIND = "a node of a cluster that has not shown that it is up to date"

@@ -17,7 +17,7 @@ _TABLE = "reconciler_inbox"
 
 
 def upgrade() -> None:
-    """Adds the column. Older releases ignore it."""
+    """Adds the column, which older releases ignore."""
     add_columns(
         _TABLE,
         nullable(

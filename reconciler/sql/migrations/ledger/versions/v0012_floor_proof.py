@@ -17,7 +17,7 @@ TABLE = "reconciler_floor"
 
 
 def upgrade() -> None:
-    """Adds the column. Older releases ignore it."""
+    """Adds the column, which older releases ignore."""
     add_columns(
         TABLE,
         nullable(

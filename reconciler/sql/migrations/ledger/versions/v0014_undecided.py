@@ -21,7 +21,7 @@ _COLUMNS = ("environment", "topic", "consumer_group", "undecided_by", "first_see
 
 
 def upgrade() -> None:
-    """Adds both columns and the index. Older releases ignore them."""
+    """Adds both columns and the index, which older releases ignore."""
     add_columns(
         _TABLE,
         nullable(
