@@ -214,9 +214,15 @@ def repaired_by(rung: str, deployed: Deployment) -> None:
     eventually(is_settled, within_seconds=60)
     doctor = deployed.command("doctor", "-o", "json")
     assert doctor.exit_code == 0, doctor.stdout
-    status = deployed.command("status", "-o", "json")
-    assert status.exit_code == 0, status.stdout
+    eventually(lambda: has_status(0, deployed), within_seconds=60)  # until the next rounds, it tells of the losses
     assert [service.end() for service in services] == [0] * len(services)
+
+
+def has_status(exit_code: int, deployed: Deployment) -> bool:
+    """Asserts the exit code of `status`, with what it said."""
+    status = deployed.command("status", "-o", "json")
+    assert status.exit_code == exit_code, status.stdout
+    return True
 
 
 def repairs(deployed: Deployment) -> dict[str, tuple[str, str]]:
@@ -300,7 +306,7 @@ def made_to_wait(deployed: Deployment) -> dict[str, str]:
         keys["occupied"]: "COLLISION",
     }
     eventually(lambda: waiting(deployed) == verdicts, within_seconds=120, message="verdicts")
-    assert deployed.command("status").exit_code == 1
+    eventually(lambda: has_status(1, deployed), within_seconds=60)
     return keys
 
 
