@@ -15,13 +15,14 @@ WORDS = FOLDER / "words.json"
 
 def is_in_the_catalogue(text: str, language: str) -> bool:
     """Whether a sentence of that language, with values in its places, is the text."""
-    return any(re.fullmatch(pattern, text) for pattern in _patterns(language))
+    whole, patterns = _sentences(language)
+    return text in whole or any(pattern.fullmatch(text) for pattern in patterns)
 
 
 @cache
-def _patterns(language: str) -> frozenset[str]:
-    """Of sentences that have words of their own between their values."""
-    parts = {sentence: re.split(r"\{\w+\}", sentence) for sentence in sentences(language).values()}
-    return frozenset(
-        ".+".join(map(re.escape, of)) for of in parts.values() if any(re.search(r"\w{2}", one) for one in of)
-    )
+def _sentences(language: str) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """Sentences without values, and patterns of the others; all have words of their own between their values."""
+    parts = {tuple(re.split(r"\{\w+\}", sentence)) for sentence in sentences(language).values()}
+    worded = [of for of in parts if any(re.search(r"\w{2}", one) for one in of)]
+    patterns = [re.compile(".+".join(map(re.escape, of))) for of in worded if len(of) > 1]
+    return frozenset(of[0] for of in worded if len(of) == 1), tuple(patterns)
