@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def used_texts() -> Iterator[tuple[str, re.Pattern[str], frozenset[str]]]:
             yield path.name, re.compile(parts), frozenset(given)
 
 
+@cache
 def families() -> frozenset[str]:
     return frozenset(family for path in SOURCES for family in _FAMILY.findall(path.read_text()))
 
