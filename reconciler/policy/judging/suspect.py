@@ -17,7 +17,7 @@ from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
-from reconciler.policy.ports.ledger import Candidate, Repair
+from reconciler.policy.ports.ledger import LOST_WITHOUT_INBOX, Candidate, Repair
 
 #: A field of the evidence: the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"
@@ -135,8 +135,7 @@ def evidence_of(
         evidence[UNDECIDED] = {"by": str(undecided_by), "since_ms": _undecided_since_ms(suspect, undecided_by)}
         for named in suspect.named_outboxes[-1:] if undecided_by is Undecided.CONTRADICTION else ():
             evidence[NAMED_OUTBOX] = asdict(named)
-    if suspect.is_weaker:
-        evidence["weaker"] = True
+    evidence |= _of_set_up(suspect)
     inbox = suspect.inbox
     asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
         "inbox": inbox,
@@ -165,6 +164,12 @@ def evidence_of(
     if suspect.check_back is not None:
         evidence["half_age_seconds"] = round(suspect.check_back.age_seconds, 3)
     return with_texts(evidence, english, characters_max=REASON_CHARACTERS_MAX)
+
+
+def _of_set_up(suspect: Suspect) -> dict[str, object]:
+    weaker: dict[str, object] = {"weaker": True} if suspect.is_weaker else {}
+    is_unseen = suspect.known is not None and suspect.known.was_lost_without_inbox
+    return weaker | ({LOST_WITHOUT_INBOX: True} if is_unseen else {})
 
 
 def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:

@@ -18,6 +18,8 @@ from reconciler.policy.evidence import StoredMessage
 #: A field of the evidence of a key that took effect after a person had dismissed it: the time of the dismissal, by the
 #: ledger's clock.
 DISMISSED_AT_MS = "dismissed_at_ms"
+#: A field of the evidence: true if the loss was proved while the group had no inbox. Later looks keep the field.
+LOST_WITHOUT_INBOX = "lost_without_inbox"
 #: Hexadecimal digits of the word for the state that a person saw.
 SEEN_DIGITS = 32
 
@@ -48,6 +50,13 @@ class Candidate:
     def is_dismissed(self) -> bool:
         """True if a person closed the key after the reconciler had given it up."""
         return self.state is CandidateState.SETTLED and self.verdict in QUARANTINING
+
+    @property
+    def was_lost_without_inbox(self) -> bool:
+        """True if the loss was proved while the group had no inbox. Members may have applied a copy since, without a
+        row, so a missing row does not prove a missing effect."""
+        has_no_inbox = self.evidence.get("weaker") is True and "inbox" not in self.evidence  # an inbox is asked first
+        return self.loss_verdict is not None and (has_no_inbox or self.evidence.get(LOST_WITHOUT_INBOX) is True)
 
     @property
     def took_effect_dismissed(self) -> bool:

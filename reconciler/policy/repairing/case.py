@@ -187,6 +187,12 @@ class RepairCase(CaseFile):
         row = self.verdicts.get(plan.group)
         return row is not None and (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.DELIVERED)
 
+    def was_lost_without_inbox(self, group: str) -> bool:
+        """Returns True if the group may have applied the message without a row: it had no inbox when the loss was
+        proved."""
+        row = self.verdicts.get(group)
+        return row is not None and row.was_lost_without_inbox
+
     def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
         row = self.verdicts.get(plan.group)
         return row is not None and (row.is_dismissed or row.took_effect_dismissed)

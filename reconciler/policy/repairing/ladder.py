@@ -327,8 +327,8 @@ def _copy_found(case: RepairCase) -> Question | RepairStep | None:
     positions = case.group_positions()
     if isinstance(positions, Question):
         return positions
-    if Verdict.DELIVERED_NOT_APPLIED in positions.values():
-        return None
+    if unapplied := _unapplied(positions):
+        return _by_group_positions(case, positions) if _may_be_applied(case, unapplied) else None
     there = _write(case, RepairState.SENT, _COPY_THERE, wait_seconds=case.verify_after_seconds)
     return _dead_lettered(case, positions) or there
 
@@ -558,12 +558,21 @@ def _is_free(row: Repair, now_ms: int) -> bool:
     return is_repair_due(row.next_at_ms, now_ms=now_ms) and (row.lease_until_ms is None or row.lease_until_ms < now_ms)
 
 
+def _unapplied(positions: Mapping[str, Verdict]) -> tuple[str, ...]:
+    return tuple(sorted(group for group, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
+
+
+def _may_be_applied(case: RepairCase, unapplied: Sequence[str]) -> bool:
+    return any(map(case.was_lost_without_inbox, unapplied))
+
+
 def _by_group_positions(case: RepairCase, positions: Mapping[str, Verdict]) -> RepairStep:
-    unapplied = tuple(sorted(g for g, verdict in positions.items() if verdict is Verdict.DELIVERED_NOT_APPLIED))
-    if unapplied:
+    if unapplied := _unapplied(positions):
         reason = ACKNOWLEDGED(groups=unapplied)
-        # Nothing was sent, because the message was delivered after all. The group's reaction is only reported.
-        return _climb(case, reason) if case.repair.attempts else _failed(case, reason)
+        # The group's reaction is only reported in two cases. Nothing was sent, because the message was delivered after
+        # all. Or a group that had no inbox earlier may have applied the message without a row.
+        is_reported = not case.repair.attempts or _may_be_applied(case, unapplied)
+        return _failed(case, reason) if is_reported else _climb(case, reason)
     return _dead_lettered(case, positions) or _wait(case, _positions(positions))
 
 
