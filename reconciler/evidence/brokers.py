@@ -140,8 +140,8 @@ class RemotingBrokerEvidence:
         return self._pop_groups.signs(subscription).consume_mode
 
     def is_deserted(self, subscription: Subscription) -> bool:
-        """Returns True only if every master answers that no member is connected (code 206, CONSUMER_NOT_ONLINE), and no
-        broker shows that the group pops. Returns False if a master is away or refuses."""
+        """Returns True only if every master answers that no member is connected (code 206, CONSUMER_NOT_ONLINE; code 1
+        counts like it), and no broker shows that the group pops. Returns False if a master is away or refuses."""
         if self.consume_mode(subscription) is ConsumeMode.POP:
             return False
         try:

@@ -93,8 +93,8 @@ class SqlNotedHalves:
         return found
 
     def noted(self, environment: str, topic: str, unique_keys: Collection[str]) -> Collection[str]:
-        """Runs one SELECT for many keys. A ledger that was never upgraded for halves, or a login without a right to
-        them, has read none: an installation that has always announced goes on as before."""
+        """Runs one SELECT per ROWS_A_STATEMENT keys. Returns no key if the ledger lacks the table, or the login has no
+        right to the table: in this case, no half was an announcement."""
         found: set[str] = set()
         of_topic = (half.c.environment == environment) & (half.c.topic == topic)
         try:

@@ -133,9 +133,10 @@ class Admin:
         return [] if members is None else list(members.connections)
 
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
-        """Returns the filter that this broker has from the heartbeats of the group's members.
+        """Returns the group's filter for the topic, which members send to this broker with their heartbeats.
 
-        Returns None if no connected member subscribes to the topic. A pull consumer need not subscribe.
+        Returns None if no connected member subscribes to the topic. A pull consumer need not subscribe. Code 1 counts
+        as an answer without members.
         """
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         table = found.get("subscriptionTable")
@@ -147,8 +148,8 @@ class Admin:
         )
 
     def group_members(self, address: str, group: str) -> GroupMembers | None:
-        """Returns the connected members of the consumer group at this broker. Returns None if no member is
-        connected."""
+        """Returns the connected members of the consumer group at this broker. Returns None if no member is connected.
+        Code 1 counts as an answer without members."""
         found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
         connections = _connections(found)
         if not connections:
@@ -221,7 +222,8 @@ class Admin:
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
     def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
-        """Returns the members of the JSON answer. The dictionary is empty if no member of the group is connected."""
+        """Returns the members of the JSON answer. Empty if the broker answers with code 206 (CONSUMER_NOT_ONLINE) or
+        with code 1, which brokers also use for a group without producers."""
         answer = self._client.request(address, Command(code=code, fields=fields))
         if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
             return {}
