@@ -52,7 +52,7 @@ def key_in(source: str, *, unique_key: str, properties: Mapping[str, str], body:
 def _in_body(body: Callable[[], bytes], path: list[str]) -> str:
     try:
         value = json.loads(body())
-    except (ReconcilerError, ValueError, RecursionError):  # its compression is not installed, or the body is no JSON
+    except (ReconcilerError, ValueError, RecursionError):  # no package for its compression, or the body is no JSON
         return ""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None

@@ -63,7 +63,7 @@ class BrokerSample:
     topics: dict[str, EndedHalves] = field(default_factory=dict)
     #: Facts about missing parts of the sample.
     notes: list[Fact] = field(default_factory=list)
-    #: The reason why the broker's halves could not be read. None if they were read.
+    #: The reason why the broker's halves could not be read. None if the halves were read.
     unread: Fact | None = None
 
 

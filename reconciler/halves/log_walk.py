@@ -49,7 +49,7 @@ class LogHalves:
     """
 
     def __init__(self, since_ms: int = 0, *, keys: Mapping[str, str] = NO_KEYS) -> None:
-        """Halves that were stored before `since_ms` are left out. `keys` is that of half_copy()."""
+        """Halves that were stored before `since_ms` are left out. `keys`: as in half_copy()."""
         self._since_ms = since_ms
         self._keys = keys
         self._open: dict[int, HalfCopy] = {}

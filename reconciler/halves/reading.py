@@ -76,9 +76,9 @@ class RemotingHalfReading:
     ) -> None:
         """`queries` has the commit query of each topic. `client` sends the pulls. A separate client is needed, so that
         a slow pull ends no connection of other clients. `why_not` returns the reason why nobody has accepted the
-        topic's query. No half is stored then, because the query of another process may be the right one. `horizon`
-        returns the store time up to which brokers have built their queues and indexes. A broker builds the queue after
-        the log, and the index after the queue."""
+        topic's query. Without an accepted query, no half is stored, because the query of another process may be the
+        right one. `horizon` returns the store time up to which brokers have built their queues and indexes. A broker
+        builds the queue after the log, and the index after the queue."""
         self._instance = instance
         self._clock = instance.clock
         self._client = client

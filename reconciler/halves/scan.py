@@ -102,7 +102,7 @@ class BrokerScan:
     ) -> None:
         """`since_ms` limits given-up halves and counted halves to those that were stored since then. `is_counting`
         counts the outcomes of all halves, which reads all halves and the queues of their topics. `walks`: True to walk
-        the log of a broker up to 4.2 record by record. `keys` is that of half_copy()."""
+        the log of a broker up to 4.2 record by record. `keys`: as in half_copy()."""
         self._client = client
         self._address = masters[broker]
         self._clock = clock
@@ -116,7 +116,7 @@ class BrokerScan:
         self._is_counting = is_counting
         self._walks = walks
         self._keys = keys
-        #: The ends and the remaining halves while halves are read. Otherwise None.
+        #: The ends and the remaining halves while halves are read. None at other times.
         self._reading: tuple[HalfLook, NotEnded] | None = None
         self.findings = BrokerFindings(broker=broker, address=self._address)
 

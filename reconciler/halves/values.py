@@ -41,7 +41,7 @@ class CheckRules:
     interval_seconds: float
     #: Most questions about one half (transactionCheckMax).
     questions_max: int
-    #: Retention of the broker (fileReservedTime). A half that was born earlier is given up without a question.
+    #: Retention of the broker (fileReservedTime). An older half is given up without a question.
     retention_seconds: float
     #: Longest time until the end of a half becomes visible.
     ended_seen_after_seconds: float
@@ -110,7 +110,7 @@ class Half:
     kept_until_ms: int | None = None
     #: False if some broker could not be asked whether the message is in its topic.
     is_looked_up: bool = True
-    #: The answer of the business's own tables. None if they were not asked.
+    #: The answer of the business's own tables. None if the tables were not asked.
     business: BusinessAnswer | None = None
 
     @property
@@ -136,7 +136,7 @@ class BrokerFindings:
     stands_seconds: float | None = None
     #: Facts that limit the findings.
     notes: list[Fact] | None = None
-    #: The reason why the broker's halves could not be read. None if they were read.
+    #: The reason why the broker's halves could not be read. None if the halves were read.
     unread: Fact | None = None
     #: False if the scan was stopped before its end.
     is_finished: bool = False
