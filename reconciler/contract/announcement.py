@@ -1,8 +1,9 @@
 """The *announcement*: the ordinary message that carries committed unique keys.
 
-Its topic is the *unique-key topic*.
+The topic of announcements is the *unique-key topic*.
 
-Version 1 is UTF-8 JSON of at most 64 KiB. It has at most 500 keys, all of one shard, and is sent to the shard's queue:
+Version 1 is UTF-8 JSON of at most 64 KiB. A message has at most 500 keys, all of one shard, and is sent to the shard's
+queue:
 
     {"v":1,"env":"production","topic":"ORDERS","group":"order-service",
      "keys":[{"key":"7F00000100002A9F0000000000000090","tag":"paid","committed_at_ms":1763716000000}]}
@@ -175,8 +176,8 @@ def _text(document: dict[str, Any], field: str) -> str:
     return value
 
 
-#: A secret, or a function that returns the present secrets. The first secret signs. A signature by any of them is
-#: accepted.
+#: A secret, or a function that returns the present secrets. The first secret signs. A signature by any present secret
+#: is accepted.
 SignatureSecret: TypeAlias = bytes | Callable[[], Sequence[bytes]]
 
 

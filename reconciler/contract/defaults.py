@@ -15,7 +15,7 @@ LEASE_SECONDS = 30.0
 HALF_SET_KEYS_MAX = 1_000_000
 #: Largest difference between the clocks of Redis, brokers and databases.
 SKEW_MARGIN_SECONDS = 10.0
-#: How long a broker keeps a half. This is the brokers' fileReservedTime (MessageStoreConfig).
+#: How long a broker keeps a half: the brokers' fileReservedTime (MessageStoreConfig).
 RETENTION_HOURS = 72.0
 RETENTION_SECONDS = RETENTION_HOURS * 3600.0
 #: The longest time that a database may take to answer a statement.
@@ -32,7 +32,8 @@ BREAKER_CANDIDATES_MIN = 1_000
 #: Share of a round's announcements above which the breaker opens.
 BREAKER_SHARE = 0.05
 
-#: The sweeper announces a NEW outbox row that is older than this. Its producer had enough time to announce it.
+#: The sweeper announces a NEW outbox row that is older than this. The row's producer had enough time to announce the
+#: row.
 SWEEP_AFTER_SECONDS = 5.0
 #: The sweeper looks up an ANNOUNCED row that is older than this in the inboxes.
 SETTLE_AFTER_SECONDS = 3_600.0

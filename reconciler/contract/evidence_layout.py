@@ -14,9 +14,10 @@
     DIR/history/...                           a history (contract/history_row.py), or evidence.json names its path
 
 A row group has keys of one prefix (contract/history_row.py). For each row group, evidence.json names the prefix, the
-number of rows, and the SHA-256 of the bytes. For each file, it names the SHA-256 of the footer. So a task reads and
-checks only its own row groups. A file with keys of only one prefix may instead lie in DIR/<table>/prefix=<NN>/, as all
-files of versions 1 and 2 do. The audit collects databases into this layout, or reads a folder with this layout.
+number of rows, and the SHA-256 of the bytes. evidence.json also names the SHA-256 of each file's footer. So a task
+reads and checks only its own row groups. A file with keys of only one prefix may instead lie in
+DIR/<table>/prefix=<NN>/, as all files of versions 1 and 2 do. The audit collects databases into this layout, or reads a
+folder with this layout.
 """
 
 from __future__ import annotations

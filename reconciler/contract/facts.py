@@ -29,7 +29,7 @@ class Field(StrEnum):
 
     #: A name, a key, or a word of a closed list.
     NAME = "name"
-    #: A foreign text, such as a driver's error or a broker's remark. It is shown unchanged.
+    #: A foreign text, such as a driver's error or a broker's remark. A foreign text is shown unchanged.
     TEXT = "text"
     NUMBER = "number"
     #: A number of rows, counted up to COUNTED_MAX; COUNTED_MAX + 1 means "more than that".
@@ -57,7 +57,7 @@ class Fact:
         return dict(self.values)
 
     def as_dict(self) -> dict[str, object]:
-        """Returns plain data for JSON: `code` and `fields`. A nested fact is again such an object."""
+        """Returns plain data for JSON: `code` and `fields`. A nested fact becomes an object of the same form."""
         return {"code": self.code.name, "fields": {name: _plain(value) for name, value in self.values}}
 
 

@@ -87,7 +87,7 @@ CLAIM_RAN_OUT = Code("repair.claim-ran-out")
 FINISHED = Code("repair.finished")
 
 #: The end of a hold: the hold is lifted once every clock has passed this time. The fact counts only with the reason
-#: that it was written with, because a person using 0.2.0 may hold the topic, too. That release knows no end.
+#: that it was written with, because a person using 0.2.0 may hold the topic, too. Holds of 0.2.0 have no end.
 HOLD_ENDS = Code("hold.ends", at_ms=Field.TIME)
 
 #: Why the circuit breaker opened.

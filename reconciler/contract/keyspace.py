@@ -63,7 +63,8 @@ COMMIT_GENERATIONS_DEFAULT = 2
 HISTORY_GENERATIONS_MAX = 4
 #: Number of rounds whose times are kept for the history.
 TIMES_KEPT = 64
-#: The time of rounds may be ahead of Redis' clock by this much. If it is further ahead, Redis' clock dates the keys.
+#: The time of rounds may be ahead of Redis' clock by this much. If a round's time is further ahead, Redis' clock dates
+#: the keys.
 AHEAD_MS_MAX = 1_000
 #: Most entries of K:covered that are kept for the floor. Above this number, the entry that leaves the smallest gap for
 #: its age is deleted.
@@ -82,7 +83,7 @@ SHARDS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class ShardKeys:
-    """The keys of one shard. All of them are in one Cluster slot."""
+    """The keys of one shard. All keys of a shard are in one Cluster slot."""
 
     shard: Shard
 
@@ -208,7 +209,7 @@ def inbox_key(environment: str, group: str, *, unique_key: str, business_id: str
 
 def half_queue(broker: str) -> str:
     """Returns the name under which the half queue of a broker is read. A half queue holds halves of all topics and
-    shards. So each shard has its own position there, with the shard's number in place of a queue number."""
+    shards. So each shard has its own position in the half queue, with the shard's number in place of a queue number."""
     return f"{broker}{_HALF_QUEUE}"
 
 

@@ -1,4 +1,5 @@
-"""Tables as plain data. SQLAlchemy tables and DDL (reconciler/sql), tests of migrations and docs are made from it.
+"""Tables as plain data. SQLAlchemy tables and DDL (reconciler/sql), tests of migrations and docs are made from these
+values.
 
 The tables are the evidence. The *outbox* of a producer proves its commits, and the *inbox* of a consumer its effects.
 The *ledger* keeps what the reconciler judged and did. Redis proves nothing. All times are milliseconds UTC, as BIGINT,
