@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.model.actions import Step, healing, steps
+from tests.model.halves.stories import section
 from tests.model.search import unfinished, unsafe
 from tests.model.state import Bounds, Rules, State, first_state, packed
 
@@ -208,7 +209,7 @@ see [how it is tested](how-it-is-tested.md#the-exhaustive-model).
 
 def page() -> str:
     """docs/explanation/stories.md."""
-    return "\n".join([_HEAD, *(f"{told(weakened)}\n" for weakened in WEAKENED)])
+    return "\n".join([_HEAD, *(f"{told(weakened)}\n" for weakened in WEAKENED), section()])
 
 
 if __name__ == "__main__":

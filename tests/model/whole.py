@@ -7,6 +7,9 @@ import sys
 import time
 
 from tests.model import stories
+from tests.model.halves import search as halves
+from tests.model.halves.state import Bounds as HalvesBounds
+from tests.model.halves.state import Rules as HalvesRules
 from tests.model.search import search
 from tests.model.state import Bounds, Rules
 
@@ -19,6 +22,13 @@ SEARCHES = {
     ),
     "1 message, 2 groups, Redis loses everything or falls back": Bounds(messages=1, falls_back=True),
     "2 messages, 2 groups, 2 crashes, 1 loss of Redis, 2 lost ENDs": Bounds(),
+}
+#: Of the world in which halves announce.
+SEARCHES_OF_HALVES = {
+    "halves announce, 1 try, everything twice": HalvesBounds(
+        tries=1, leaves=2, comes=2, lost=2, crashes=2, questions=3
+    ),
+    "halves announce, 2 tries": HalvesBounds(tries=2, questions=1),
 }
 
 
@@ -40,6 +50,15 @@ def main() -> int:
         _say(f"{title}: {found.states} states, {found.steps} steps, depth {found.depth}, {seconds:.0f} s of processor")
         if found.violation is not None:
             _say(f"  {found.violation.kind}: {found.violation.detail}")
+    for title, of in SEARCHES_OF_HALVES.items():
+        started = time.process_time()
+        seen = halves.search(of, HalvesRules())
+        seconds = time.process_time() - started
+        total += seen.states
+        violations += bool(seen.kind)
+        _say(f"{title}: {seen.states} states, {seen.steps} steps, depth {seen.depth}, {seconds:.0f} s of processor")
+        if seen.kind:
+            _say(f"  {seen.kind}: {seen.detail}")
     counterexamples = 0
     for weakened in stories.WEAKENED:
         _say(f"\n{stories.told(weakened)}")
