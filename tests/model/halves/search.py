@@ -103,7 +103,7 @@ def search(bounds: Bounds, rules: Rules, *, kind: str = "", states_max: int = ST
     """Visits every state; stops at the first violation. From each state, too, the world without further faults must
     become quiet, whoever works first.
 
-    `kind`: only this violation counts, and only where the world is quiet by itself.
+    `kind`: only this violation counts. A LOST message counts only where the world is quiet by itself.
     """
     found = Found(names=set())
     start = first_state(bounds)
@@ -113,7 +113,9 @@ def search(bounds: Bounds, rules: Rules, *, kind: str = "", states_max: int = ST
     while frontier:
         following: list[State] = []
         for s in frontier:
-            problem = unsafe(s) or (_stuck(s, rules, bounds) if kind else _heals(s, rules, bounds, healed))
+            problem = unsafe(s)
+            if problem is None and kind in ("", "LOST"):
+                problem = _stuck(s, rules, bounds) if kind else _heals(s, rules, bounds, healed)
             if problem is not None and kind in ("", problem[0]):
                 found.kind, found.detail = problem
                 found.way = _way(came, s)
