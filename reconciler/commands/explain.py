@@ -21,6 +21,8 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.stored_facts import coded
 from reconciler.contract.subscription import Subscription
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, StoredMessage
+from reconciler.policy.inquiry.business import WITHOUT_COPY
+from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, Horizon
 from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.telling.account import UNKNOWN_ENVIRONMENT
@@ -207,11 +209,13 @@ class _Witnesses:
             if topics and plan.topic not in topics:
                 continue
             horizon = self._horizon(plan.topic)
-            copies |= self._copies(plan.topic, unique_key, outbox, horizon)
-            for subscription in (p.subscription for p in plan.subscriptions):
+            seen = self._copies(plan.topic, unique_key, outbox, horizon)
+            copies |= seen
+            for of in plan.subscriptions:
+                subscription = of.subscription
                 groups = asked.brokers.group_copies(subscription, unique_key, horizon=horizon)()
                 copies |= {f"{subscription} {name}": lookup for name, lookup in groups.items()}
-                inboxes[subscription] = asked.inbox.look_up(subscription, [unique_key])[unique_key]
+                inboxes[subscription] = self._effect(of, unique_key, seen)
                 places[subscription] = self._places(subscription, unique_key)
         history, history_problems = rows_of_key(settings, unique_key)
         evidence = [plan.evidence for plan in self.plans if not topics or plan.topic in topics]
@@ -228,6 +232,17 @@ class _Witnesses:
             away=self._away,
             has_outbox=any(one.has_outbox or not one.asks_business for one in evidence),
         )
+
+    def _effect(
+        self, of: SubscriptionPlan, unique_key: str, copies: Mapping[str, Lookup[StoredMessage]]
+    ) -> Lookup[InboxRow]:
+        """Asks the group's inbox, or its effect query by the query key in a copy."""
+        if not of.asks_effects:
+            return self._asked.inbox.look_up(of.subscription, [unique_key])[unique_key]
+        copy = next((lookup.records[0] for lookup in copies.values() if lookup.is_found), None)
+        if copy is None:
+            return WITHOUT_COPY
+        return self._asked.queries.effects(of.subscription, {unique_key: copy})[unique_key]
 
     def _places(self, subscription: Subscription, unique_key: str) -> Lookup[KeyPlaces]:
         if self._redis_away is not None:

@@ -37,6 +37,11 @@ OUTBOX_ROW = Code("answer.outbox-row", state=Field.NAME)
 NO_INBOX = Code("answer.no-inbox")
 EFFECT = Code("answer.effect", source=Field.NAME, at_ms=Field.EXACT_TIME)
 HALF_EFFECT = Code("answer.half-effect", source=Field.NAME, at_ms=Field.EXACT_TIME)
+#: The answers of an effect query.
+EFFECT_ROW = Code("answer.effect-row")
+NO_EFFECT_ROW = Code("answer.no-effect-row")
+NOT_APPLIED = Code("answer.not-applied")
+NO_COPY_WITH_KEY = Code("answer.no-copy-with-key")
 
 # ---- brokers
 RECORDS = Code("answer.records", number=Field.NUMBER)

@@ -14,6 +14,7 @@ from reconciler.halves.values import Half, HalfCopy, HalfFate
 from reconciler.policy.commit_query import (
     KEYS_MAX,
     BusinessAnswer,
+    BusinessQuery,
     CommitQuery,
     KeyValue,
     folded,
@@ -116,7 +117,7 @@ def judge_halves(
 
 
 def tried_halves(
-    query: CommitQuery, copies: Sequence[HalfCopy], answers: Mapping[KeyValue, BusinessAnswer | None]
+    query: BusinessQuery, copies: Sequence[HalfCopy], answers: Mapping[KeyValue, BusinessAnswer | None]
 ) -> list[TriedHalf]:
     """Returns halves whose end is known. Each half has the answer that its key alone gives."""
     tried = []
@@ -127,7 +128,7 @@ def tried_halves(
     return tried
 
 
-def without_key(query: CommitQuery) -> BusinessAnswer:
+def without_key(query: BusinessQuery) -> BusinessAnswer:
     """Returns the answer for a message that has no key, or several keys."""
     return unknown(NO_KEY(source=query.key, type=query.key_type.value))
 

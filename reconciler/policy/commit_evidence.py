@@ -1,5 +1,5 @@
 """The sources of evidence. A producer group's outboxes, a commit query or the announcements alone prove commits. A
-subscription's inboxes prove effects.
+subscription's inboxes, or an effect query, prove effects.
 
 `reconciler/wiring/databases.py` makes both from the settings. Only these values say whether an announcement is trusted.
 """
@@ -16,6 +16,7 @@ from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_query import CommitQuery
+from reconciler.policy.effect_query import EffectQuery
 from reconciler.policy.evidence import Commit, Lookup, OutboxRow, Presence, StoredMessage
 
 #: Longer marks of halves are ignored. Marks of plug-ins have 32 characters, but any sender can write a mark.
@@ -127,10 +128,12 @@ class EffectSource:
     """One source of evidence for the effects of a subscription. A subscription may have several sources."""
 
     subscription: Subscription
-    #: The database of the subscription's inbox. None: effects cannot be known.
+    #: The database of the subscription's inbox. None: effects are found by a query, or cannot be known.
     url: Secret | None = field(repr=False)
     #: The setting that names the database.
     setting: str
+    #: The query of the consuming business's own tables that takes the place of an inbox.
+    query: EffectQuery | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +148,17 @@ class EffectEvidence:
         return ((source, source.url) for source in self.sources if source.url is not None)
 
     def inboxes_of(self, subscription: Subscription) -> tuple[Secret, ...]:
-        """Returns the databases of the subscription's inbox. Empty: effects cannot be known."""
+        """Returns the databases of the subscription's inbox. Empty: it has none."""
         return tuple(url for source, url in self.inboxes if source.subscription == subscription)
+
+    def asks_business(self, subscription: Subscription) -> bool:
+        """Returns True if an effect query proves the effects of the subscription."""
+        return any(source.query is not None for source in self.sources if source.subscription == subscription)
+
+    @property
+    def unknown(self) -> tuple[Subscription, ...]:
+        """The subscriptions whose effects cannot be known."""
+        return tuple(one.subscription for one in self.sources if one.url is None and one.query is None)
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:

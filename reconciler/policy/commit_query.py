@@ -12,8 +12,9 @@ import hashlib
 import json
 import re
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
@@ -89,10 +90,14 @@ class KeyType(StrEnum):
 
 
 class BusinessState(StrEnum):
-    """The state of a half by the business's own tables."""
+    """What the business's own tables say about a half, or about a message."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled-back"
+    #: The message took effect.
+    APPLIED = "applied"
+    #: A row exists, and says that the message took no effect yet.
+    NOT_APPLIED = "not-applied"
     #: No row was found, and no running transaction could still bring one.
     NO_ROW = "no-row"
     UNKNOWN = "unknown"
@@ -100,7 +105,7 @@ class BusinessState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BusinessAnswer:
-    """The state of one half, and why that state is unknown."""
+    """The state of one half or message, and why that state is unknown."""
 
     state: BusinessState
     why: Fact | None = None
@@ -189,26 +194,32 @@ def folded(key: KeyValue) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitQuery:
-    """The declared query of one topic."""
+class BusinessQuery(ABC):
+    """A declared query of the business's own tables. It gives key and state of a message's row."""
 
     topic: str
     #: The statement, which contains `:keys` once, behind IN.
     sql: str
-    #: The place of the key in a half: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
+    #: The place of the key in a message: UNIQ_KEY, KEYS, property:NAME, or body:PATH.
     key: str
     key_type: KeyType
-    committed: Collection[State]
-    rolled_back: Collection[State]
-    #: If a half is younger than this, its transaction may still be running.
-    longest_transaction_seconds: float
+
+    @property
+    @abstractmethod
+    def meanings(self) -> tuple[tuple[Collection[State], BusinessState], ...]:
+        """The declared states, and what each of them means."""
 
     @property
     def meaning(self) -> str:
         """Returns in one text everything on which an answer depends. Two queries with the same text answer alike. The
         order of the states has no meaning."""
-        states = [sorted(json.dumps(one) for one in some) for some in (self.committed, self.rolled_back)]
+        states = [sorted(json.dumps(one) for one in some) for some, _ in self.meanings]
         return json.dumps([self.topic, self.sql, self.key, self.key_type.value, *states])
+
+    @property
+    def states(self) -> Iterator[State]:
+        """Yields every declared state."""
+        return (state for some, _ in self.meanings for state in some)
 
     @property
     def rows_max(self) -> int:
@@ -216,8 +227,23 @@ class CommitQuery:
         return KEYS_MAX * ROWS_A_KEY_MAX + 1
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitQuery(BusinessQuery):
+    """The query that proves the commits of one topic."""
+
+    committed: Collection[State]
+    rolled_back: Collection[State]
+    #: If a half is younger than this, its transaction may still be running.
+    longest_transaction_seconds: float
+
+    @property
+    def meanings(self) -> tuple[tuple[Collection[State], BusinessState], ...]:
+        """The states of committed halves, and of halves that were rolled back."""
+        return (self.committed, BusinessState.COMMITTED), (self.rolled_back, BusinessState.ROLLED_BACK)
+
+
 def judge_rows(
-    query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]
+    query: BusinessQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]
 ) -> dict[KeyValue, BusinessAnswer | None]:
     """Returns the answer of one statement's rows about each key that was asked for. None: the key has no row."""
     unfit = _unfit(query, asked, rows)
@@ -232,7 +258,7 @@ def judge_rows(
     return answers
 
 
-def _unfit(query: CommitQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]) -> Fact | None:
+def _unfit(query: BusinessQuery, asked: Collection[KeyValue], rows: Sequence[Sequence[object]]) -> Fact | None:
     """Returns why no row of the statement counts. None: the rows count."""
     if len(rows) > len(asked) * ROWS_A_KEY_MAX:
         return ROWS_TOO_MANY(keys=len(asked))
@@ -253,7 +279,7 @@ def key_not_asked(key: KeyValue) -> Fact:
 
 
 def asked_apart(
-    query: CommitQuery, asked: Sequence[KeyValue], rows: Sequence[Sequence[object]]
+    query: BusinessQuery, asked: Sequence[KeyValue], rows: Sequence[Sequence[object]]
 ) -> list[Sequence[KeyValue]]:
     """Returns the keys to ask for again, in parts, if rows of some keys spoil the answers of the other keys. Such rows
     belong to a key that was not asked for, as when a collation mixes texts up, or are too many for one key. Empty: no
@@ -272,10 +298,10 @@ def asked_apart(
     return [asked[:half], asked[half:]] if half else []
 
 
-def _of_state(query: CommitQuery, state: object) -> BusinessAnswer:
+def _of_state(query: BusinessQuery, state: object) -> BusinessAnswer:
     if state is None:
         return unknown(NULL_STATE())
-    for words, meant in ((query.committed, BusinessState.COMMITTED), (query.rolled_back, BusinessState.ROLLED_BACK)):
+    for words, meant in query.meanings:
         if any(type(word) is type(state) and word == state for word in words):
             return BusinessAnswer(meant)
     return unknown(OTHER_STATE(state=repr(state)[:_SHOWN_CHARACTERS_MAX]))

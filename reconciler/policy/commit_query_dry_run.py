@@ -1,8 +1,9 @@
-"""Decides whether a commit query can be trusted. The decision uses checks of the query and its dry run, and needs no
-knowledge of the business. Pure.
+"""Decides whether a commit query or an effect query can be trusted. The decision uses checks of the query and its dry
+run, and needs no knowledge of the business. Pure.
 
 Halves that ended in commit have a committed row, and halves that were rolled back have none. A query that contradicts
-this for more than one half in a hundred uses another key, column or table.
+this for more than one half in a hundred uses another key, column or table. So does an effect query that does not find
+the effects of messages that a group has passed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from enum import StrEnum
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.query_answers import NULL_STATE, OTHER_STATE, STATES_DIFFER
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, is_committed
+from reconciler.policy.effect_query import is_applied
 
 COMMITTED_FOUND = Code("query.committed-found", found=Field.NUMBER, halves=Field.NUMBER)
 COMMITTED_MISSED = Code(
@@ -26,6 +28,11 @@ TOO_FEW = Code("query.too-few", found=Field.NUMBER, halves=Field.NUMBER, least=F
 UNANSWERED = Code("query.unanswered", unanswered=Field.NUMBER, halves=Field.NUMBER, why=Field.FACT)
 SAYS = Code("query.says", key=Field.TEXT, state=Field.NAME)
 SAYS_WHY = Code("query.says-why", key=Field.TEXT, state=Field.NAME, why=Field.FACT)
+EFFECTS_FOUND = Code("query.effects-found", found=Field.NUMBER, messages=Field.NUMBER)
+EFFECTS_MISSED = Code(
+    "query.effects-missed", missed=Field.NUMBER, messages=Field.NUMBER, names=Field.NAMES, first=Field.FACT
+)
+EFFECTS_TOO_FEW = Code("query.effects-too-few", found=Field.NUMBER, messages=Field.NUMBER, least=Field.NUMBER)
 KEYS_OWN = Code("query.keys-own", halves=Field.NUMBER)
 KEYS_SHARED = Code("query.keys-shared", keys=Field.NUMBER, halves=Field.NUMBER, names=Field.NAMES)
 KEYS_NOT_SEEN = Code("query.keys-not-seen")
@@ -60,6 +67,7 @@ class QueryAspect(StrEnum):
     KEYS = "keys"
     COMMITTED_HALVES = "committed-halves"
     ROLLED_BACK_HALVES = "rolled-back-halves"
+    DELIVERED_MESSAGES = "delivered-messages"
 
 
 class Fitness(StrEnum):
@@ -144,6 +152,23 @@ def try_on_rolled_back(halves: Sequence[TriedHalf]) -> QueryFinding:
     else:
         told, fitness = ROLLED_BACK_UNFOUND(found=len(wrong), halves=len(answered)), Fitness.FIT
     return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=wrong)
+
+
+def try_on_delivered(messages: Sequence[TriedHalf]) -> QueryFinding:
+    """Checks that an effect query finds the effects of at least 99 of a hundred messages that the group has passed."""
+    aspect, missed = QueryAspect.DELIVERED_MESSAGES, tuple(one for one in messages if not is_applied(one.answer))
+    found = len(messages) - len(missed)
+    if len(messages) < HALVES_MIN:
+        told = EFFECTS_TOO_FEW(found=found, messages=len(messages), least=HALVES_MIN)
+        fitness = Fitness.DOUBTFUL
+    elif len(missed) * 100 > len(messages) * EXCEPTIONS_PERCENT_MAX:
+        fitness = Fitness.DOUBTFUL
+        told = EFFECTS_MISSED(missed=len(missed), messages=len(messages), names=_names(missed), first=missed[0].says())
+    else:
+        told, fitness = EFFECTS_FOUND(found=found, messages=len(messages)), Fitness.FIT
+    if not found and messages:
+        fitness = Fitness.UNFIT  # a person could accept nothing here
+    return QueryFinding(aspect=aspect, fitness=fitness, found=told, exceptions=missed)
 
 
 def shared_keys(halves: Iterable[TriedHalf]) -> QueryFinding:

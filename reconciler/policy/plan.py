@@ -50,6 +50,8 @@ class SubscriptionPlan:
     #: True if the half messages are the subscription's announcements. Such an announcement does not say whether the
     #: message was committed.
     reads_halves: bool = False
+    #: True if an effect query proves the group's effects in place of an inbox.
+    asks_effects: bool = False
 
     def answers_for(self, given_ms: int, *, skew_margin_seconds: float) -> bool:
         """Returns False for a message that groups were surely given before `since_ms`. `given_ms` is of another

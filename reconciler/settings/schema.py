@@ -16,15 +16,15 @@ from reconciler.contract.tables import REPAIR_ORDER_DEFAULT, Rung
 from reconciler.contract.urls import shown_value
 from reconciler.settings.instruments import LoggingSettings, MetricsSettings, TracingSettings
 from reconciler.settings.notifiers import NotifierSettings, notifier_problems
+from reconciler.settings.rocketmq import RocketmqSettings
 from reconciler.settings.types import (
     EVERYTHING,
     DatabaseUrl,
     DatabaseUrls,
     Folder,
     GroupName,
-    HostList,
     RedisUrl,
-    SecretValue,
+    Seconds,
     SecretValues,
     Section,
     Since,
@@ -43,66 +43,6 @@ SWEEP_KEEP_DAYS_MIN = 11
 
 #: Days for which an inbox row must be kept after its message can no longer be repaired.
 INBOX_MARGIN_DAYS = 7
-
-Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
-
-
-class AclSettings(Section):
-    """The user that sends our requests, if brokers allow only known users."""
-
-    access_key: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description="AccessKey of ACL 1.0; the user's name from RocketMQ 5.3 on. Unset: no signatures.",
-    )
-    secret_key: SecretValue | None = Field(
-        default=None, description="SecretKey of ACL 1.0; the user's password from RocketMQ 5.3 on."
-    )
-    security_token: SecretValue | None = Field(
-        default=None, description="Only for keys that a token service lends for a while."
-    )
-
-    @model_validator(mode="after")
-    def _has_both_keys(self) -> AclSettings:
-        if (self.access_key is None) != (self.secret_key is None):
-            given, other = ("secret_key", "access_key") if self.access_key is None else ("access_key", "secret_key")
-            raise ValueError(f"has {given} and no {other}; give both, or neither")
-        if self.security_token is not None and self.access_key is None:
-            raise ValueError("has security_token and no access_key; give both keys with it, or none of them")
-        return self
-
-
-class TlsSection(Section):
-    """Encryption of the connections to name servers and brokers."""
-
-    enabled: bool = Field(default=False, description="True: TLS on every connection to name servers and brokers.")
-    ca_file: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="PEM file of the authorities that are trusted; unset: those of the system."
-    )
-    certificate_file: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="PEM file of our certificate, where servers ask for one."
-    )
-    key_file: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None, description="PEM file of the certificate's key; unset: it is in certificate_file."
-    )
-    key_password: SecretValue | None = Field(default=None, description="Password of the key file.")
-    verify_host_name: bool = Field(
-        default=True, description="False: any host with a certificate of the trusted authorities is good enough."
-    )
-
-
-class RocketmqSettings(Section):
-    """How brokers are reached."""
-
-    name_servers: HostList = Field(description="Name servers, host:port, several separated by ';'.")
-    request_timeout_seconds: Seconds = Field(default=3.0, description="Longest wait for one answer of a broker.")
-    probe_topic: TopicName = Field(default="RECONCILER_PROBE", description="Topic of the index-horizon probes.")
-    retired_brokers: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=160)]],
-        Field(max_length=1_000),
-        BeforeValidator(no_duplicates),
-    ] = Field(default_factory=list, description="Broker names that never come back: their answers are not waited for.")
-    acl: AclSettings = AclSettings()
-    tls: TlsSection = TlsSection()
 
 
 class UniqueKeyTopicSettings(Section):
@@ -207,8 +147,15 @@ class SubscriptionSettings(Section):
         description="Database of its inbox, or a list where the handler's database is a function of the message. "
         "Without one effects are unknown (weaker).",
     )
+    effect_query: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="TOML file of effect queries with one of this topic and group, in place of inbox_url where halves "
+        "announce: rows of the consumer's own tables prove effects.",
+    )
     inbox_keep_days: Annotated[float, Field(gt=0, le=36_500)] | None = Field(
-        default=None, description="How long the consuming service keeps its inbox rows; unset: for ever."
+        default=None,
+        description="How long the consuming service keeps its inbox rows, or those that effect_query finds; unset: "
+        "for ever.",
     )
     grace_period_seconds: Seconds = Field(
         default=defaults.GRACE_PERIOD_SECONDS, description="A key younger than this is never judged."
@@ -475,6 +422,7 @@ def contradictions(settings: Settings) -> list[str]:
     problems += _check_answerers(settings.producers)
     problems += _check_queries(settings)
     problems += _check_halves(settings)
+    problems += _check_effect_queries(settings)
     keep_days_min = max(SWEEP_KEEP_DAYS_MIN, settings.rounds.retention_hours / 24 + TOMBSTONE_MARGIN_DAYS)
     if settings.sweep.keep_days < keep_days_min:
         problems.append(
@@ -586,3 +534,18 @@ def _check_halves(settings: Settings) -> list[str]:
         for place, producer in enumerate(settings.producers)
         if s.topic in producer.topics and producer.commit_queries is None
     ]
+
+
+def _check_effect_queries(settings: Settings) -> list[str]:
+    """Checks that an effect query is the only proof of its subscription's effects. Its key is read from halves and
+    copies, so services may hold none of our code."""
+    problems: list[str] = []
+    for number, s in enumerate(settings.subscriptions):
+        where = f"subscriptions[{number}].effect_query"
+        if s.effect_query is not None and s.inbox_url is not None:
+            problems.append(f"{where} stands in place of inbox_url, which is set, too; remove one of them")
+        if s.effect_query is not None and not s.reads_halves:
+            problems.append(
+                f'{where} needs announcements = "half_topic"; set it, or set inbox_url in place of effect_query'
+            )
+    return problems

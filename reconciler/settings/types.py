@@ -217,6 +217,7 @@ Folder = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_f
 TagFilter = Annotated[str, Field(max_length=2_000), AfterValidator(_tags)]
 #: The time from which a subscription covers messages.
 Since = Annotated[str, BeforeValidator(_since)]
+Seconds = Annotated[float, Field(gt=0, le=7 * 86_400)]
 TopicName = Annotated[str, AfterValidator(_topic)]
 GroupName = Annotated[str, AfterValidator(_group)]
 #: The form of a secret on a page and in a schema.

@@ -20,7 +20,8 @@ from reconciler.rocketmq.client.in_flight import RequestsInFlight
 from reconciler.rocketmq.client.remoting_client import RECONNECTS, RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import AclCredentials
-from reconciler.settings.schema import AclSettings, Settings, TlsSection
+from reconciler.settings.rocketmq import AclSettings, TlsSection
+from reconciler.settings.schema import Settings
 from reconciler.shards.access import RedisClient, RedisSilences, open_client
 from reconciler.silence import NEVER, PAUSES
 from reconciler.sql.engines import database_now_ms, open_engine, reading

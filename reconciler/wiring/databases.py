@@ -16,6 +16,7 @@ from reconciler.sql.engines import missing_driver
 from reconciler.sql.folded_names import folded_columns
 from reconciler.wiring.commit_queries import ConfiguredQuery, configured_queries
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.effect_queries import configured_effect_queries
 from reconciler.wiring.subscriptions import subscription_of
 
 LEDGER = Code("wiring.ledger")
@@ -141,13 +142,18 @@ def _queried(
 
 
 def effect_evidence(settings: Settings) -> EffectEvidence:
-    """Returns the inboxes that prove the effects of each subscription. Without inbox_url, the effects are unknown."""
+    """Returns what proves the effects of each subscription: its inboxes, its effect query, or nothing.
+
+    Raises InvalidValue for a file of queries that cannot be read.
+    """
+    queries = {(one.query.topic, one.query.group): one.query for one in configured_effect_queries(settings)}
     return EffectEvidence(
         tuple(
             EffectSource(
                 subscription=subscription_of(settings, configured),
                 url=url,
                 setting=f"subscriptions[{number}].inbox_url{_place(place, configured.inbox_urls)}",
+                query=queries.get((configured.topic, configured.group)),
             )
             for number, configured in enumerate(settings.subscriptions)
             for place, url in enumerate(configured.inbox_urls or (None,))

@@ -15,10 +15,11 @@ from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.evidence.pop_groups import PopGroups
 from reconciler.evidence.reused_offsets import ReusedOffsets
 from reconciler.halves.reading import RemotingHalfReading
-from reconciler.policy.ports.evidence import BrokerEvidence, CommitQueries, InboxEvidence, OutboxEvidence
+from reconciler.policy.ports.evidence import BrokerEvidence, BusinessQueries, InboxEvidence, OutboxEvidence
 from reconciler.wiring.commit_queries import OpenQueries, configured_queries, why_not_accepted
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
+from reconciler.wiring.effect_queries import configured_effect_queries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class WitnessAdapters:
     brokers: BrokerEvidence
     outbox: OutboxEvidence
     inbox: InboxEvidence
-    queries: CommitQueries
+    queries: BusinessQueries
 
 
 def build_witnesses(connections: Connections) -> WitnessAdapters:
@@ -47,6 +48,7 @@ def _open_queries(connections: Connections) -> OpenQueries:
         configured_queries(connections.settings),
         clock=connections.clock,
         why_not=partial(why_not_accepted, connections),
+        effects=configured_effect_queries(connections.settings),
     )
     connections.close_at_end(queries.close)
     return queries

@@ -77,6 +77,7 @@ def topic_plans(settings: Settings) -> list[TopicPlan]:
                         lag_alarm_seconds=s.lag_alarm_seconds,
                         since_ms=s.since_ms,
                         reads_halves=s.reads_halves,
+                        asks_effects=effects.asks_business(subscription_of(settings, s)),
                     )
                     for s in configured
                 ),

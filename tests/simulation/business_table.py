@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import DatabaseAway
-from reconciler.evidence.commit_query import SqlCommitQuery
+from reconciler.evidence.business_query import SqlBusinessQuery
 from reconciler.policy.commit_query import CommitQuery, KeyType
 from reconciler.sql.witness_database import DatabaseRole
 from reconciler.wiring.commit_queries import OpenQueries
+from reconciler.wiring.open_query import OpenQuery
 from tests.simulation.kernel import Kernel, Link, Process
 from tests.simulation.outbox_database import TOPIC
 from tests.simulation.replicas import PRIMARY
@@ -82,7 +82,7 @@ class _ReadTable:
         return role, rows[:rows_max]
 
 
-class _QuerySeen(SqlCommitQuery):
+class _QuerySeen(SqlBusinessQuery):
     """The product's adapter over the simulated table."""
 
     def __init__(self, world: HalvesWorld, process: Process) -> None:
@@ -100,4 +100,4 @@ class QueriesSeen(OpenQueries):
     def __init__(self, world: HalvesWorld, process: Process) -> None:
         self.why_not_accepted = world.why_not_accepted
         self._clock = process.clock
-        self._opened = {TOPIC: (QUERY, _QuerySeen(world, process), Lock())}
+        self._opened = {TOPIC: OpenQuery(QUERY, _QuerySeen(world, process))}

@@ -24,7 +24,7 @@ from reconciler.halves.announced import HalfTopicSource, StoredHalves
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.evidence import CommitQueries, HalfReadingBeforeSends, Horizon
+from reconciler.policy.ports.evidence import BusinessQueries, HalfReadingBeforeSends, Horizon
 from reconciler.rocketmq.consumer.pulling import PullResult, PullStatus
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.shards.sets import RedisHalfSets
@@ -120,7 +120,7 @@ class HalvesWorld(World):
         source = CommitSource(producer_group=PRODUCER_GROUP, topics=frozenset({TOPIC}), url=None, query=QUERY)
         return CommitEvidence((source,))
 
-    def commit_queries(self, process: Process) -> CommitQueries:
+    def commit_queries(self, process: Process) -> BusinessQueries:
         return QueriesSeen(self, process)
 
     def subscription(self, group: str) -> SubscriptionPlan:

@@ -18,7 +18,7 @@ from reconciler.contract.tables import Rung
 from reconciler.errors import BrokerUnavailable, RequestTimeout
 from reconciler.policy.commit_evidence import CommitEvidence
 from reconciler.policy.plan import EVERY_MESSAGE_MS, SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.evidence import CommitQueries, HalfReading, HalfReadingBeforeSends, Horizon
+from reconciler.policy.ports.evidence import BusinessQueries, HalfReading, HalfReadingBeforeSends, Horizon
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.rocketmq.client.connection import ConnectionLost
 from reconciler.rocketmq.producer.ending import EndAnswer, EndStatus
@@ -177,7 +177,7 @@ class World:
         """What rounds know of commits."""
         return commit_evidence([] if self.swarm.of("no outbox known") else self.outbox_names())
 
-    def commit_queries(self, process: Process) -> CommitQueries | None:
+    def commit_queries(self, process: Process) -> BusinessQueries | None:
         """What a process asks the business's own tables by; None: nobody asks them."""
         del process
         return None

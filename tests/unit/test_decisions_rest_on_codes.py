@@ -71,7 +71,7 @@ NO_SENTENCE = {
     "reconciler/sql/engines.py is_away": "a driver's error",
     "reconciler/sql/engines.py lacks_schema": "a driver's error",
     "reconciler/sql/engines.py translate_driver_error": "a driver's error",
-    "reconciler/wiring/commit_queries.py _sql": "SQL that a person wrote",
+    "reconciler/wiring/query_files.py _sql": "SQL that a person wrote",
     "reconciler/web/application.py _log_refusal": "statuses",
     "reconciler/web/audits/verify_process.py _read": "a closed word of the audit",
     "reconciler/web/console/overview.py _now": "names of remarks",

@@ -337,7 +337,7 @@ def test_a_simulated_class_has_each_value_that_its_product_class_is_made_with() 
     made = {
         "RemotingBrokerEvidence": "evidence/brokers.py",
         "RemotingBrokerRepairs": "evidence/repairs.py",
-        "SqlCommitQuery": "evidence/commit_query.py",
+        "SqlBusinessQuery": "evidence/business_query.py",
     }
     filled: set[str] = set()
     for path in (ROOT / "tests" / "simulation").glob("*.py"):

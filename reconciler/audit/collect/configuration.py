@@ -43,6 +43,7 @@ SUBSCRIPTION_NAMES = frozenset(
         "announcements",
         "consumers_are_idempotent",
         "inbox_url",
+        "effect_query",
         "inbox_keep_days",
         "grace_period_seconds",
         "lag_alarm_seconds",

@@ -1,25 +1,29 @@
-"""`reconciler doctor --commit-query`: checks whether a commit query can be trusted, before it is used."""
+"""Checks whether the queries of a topic can be trusted, before they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding, TriedHalf
+from reconciler.halves.values import HalfCopy
+from reconciler.policy.commit_query_dry_run import PERSON_ACCEPTS, Fitness, QueryAspect, QueryFinding, TriedHalf
+from reconciler.policy.effect_query import EffectQuery
+from reconciler.policy.evidence import StoredMessage
 from reconciler.wiring.commit_queries import (
     ConfiguredQuery,
     accepted_query,
     configured_queries,
     dry_run,
-    examine_query,
     require_drivers,
 )
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.effect_queries import dry_run_of_effects
 from reconciler.wiring.ended_halves import ClusterSample, sample_ended
 from reconciler.wiring.half_scan import Progress, ScanRequest
+from reconciler.wiring.query_trials import examine_query
 
 HALVES_OF_BROKER = Code("doctor.halves-of-broker", broker=Field.NAME)
 ENDED_HALF = Code("doctor.ended-half", topic=Field.NAME, key=Field.NAME)
@@ -55,6 +59,15 @@ _MENDED_BY = {
     QueryAspect.COMMITTED_HALVES: Code("doctor.look-at-exceptions"),
     QueryAspect.ROLLED_BACK_HALVES: Code("doctor.look-at-rolled-back"),
 }
+#: What is checked of an effect query: the name of the aspect.
+EFFECT_QUERY = Code("doctor.effect-query", subscription=Field.NAME, aspect=Field.NAME)
+EFFECT_QUERY_TRUST = Code("doctor.effect-query-trust", subscription=Field.NAME)
+DELIVERED_MESSAGE = Code("doctor.delivered-message", topic=Field.NAME, key=Field.NAME)
+_MENDED_OF_EFFECTS = {
+    **_MENDED_BY,
+    QueryAspect.COLUMNS: Code("doctor.return-key-and-effect"),
+    QueryAspect.DELIVERED_MESSAGES: Code("doctor.look-at-missing-effects"),
+}
 CONFIGURED_QUERY = Code("doctor.configured-query", topic=Field.NAME)
 QUERY_ACCEPTANCE = Code("doctor.query-acceptance", topic=Field.NAME)
 NOBODY_ACCEPTED = Code("doctor.nobody-accepted")
@@ -69,8 +82,19 @@ _LEVELS: dict[Fitness, Level] = {
 }
 
 
-def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *, progress: Progress) -> list[Diagnosis]:
-    """Tries each query on halves whose end is known.
+#: Returns unique key -> a committed copy, for halves whose message the group of an effect query has passed.
+Delivered = Callable[[EffectQuery, Sequence[HalfCopy]], Mapping[str, StoredMessage]]
+
+
+def examine_queries(
+    request: ScanRequest,
+    queries: Sequence[ConfiguredQuery],
+    *,
+    progress: Progress,
+    delivered: Delivered = lambda _query, _halves: {},
+) -> list[Diagnosis]:
+    """Tries each query on halves whose end is known, and the effect queries of its topic on messages that were
+    `delivered`.
 
     Raises MissingDependency for a driver that is not installed. Raises BrokerUnavailable if no name server answers.
     """
@@ -80,7 +104,12 @@ def examine_queries(request: ScanRequest, queries: Sequence[ConfiguredQuery], *,
     found = [*_brokers(sample)]
     for one in queries:
         topic = one.query.topic
-        found += [_diagnosis(topic, told) for told in dry_run(one, sample.topics[topic], clock=request.clock)]
+        ended = sample.topics[topic]
+        found += [_diagnosis(topic, told) for told in dry_run(one, ended, clock=request.clock)]
+        for effects in one.effects:
+            copies = delivered(effects.query, ended.committed)
+            tried = dry_run_of_effects(effects, copies, clock=request.clock)
+            found += [_of_effects(effects.query, told) for told in tried]
     return found
 
 
@@ -94,6 +123,8 @@ def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> I
     """Yields what the query's database shows, and whether a person has accepted the query. Raises DatabaseAway."""
     for told in examine_query(one, clock=connections.clock):
         yield _diagnosis(topic, told)
+    for effects in one.effects:
+        yield from (_of_effects(effects.query, told) for told in examine_query(effects, clock=connections.clock))
     check, act = QUERY_ACCEPTANCE(topic=topic), accepted_query(connections, one)
     if act is None:
         yield Diagnosis(check=check, level="note", found=NOBODY_ACCEPTED(), remedy=ACCEPT_QUERY(topic=topic))
@@ -101,18 +132,27 @@ def _configured(connections: Connections, topic: str, one: ConfiguredQuery) -> I
         yield Diagnosis(check=check, level="ok", found=ACCEPTED_BY(by=act.intent.by, at_ms=act.started_at_ms))
 
 
-def trust_of(findings: Sequence[Diagnosis]) -> Diagnosis:
-    """Returns the conclusion from all findings about one query: whether the query can be trusted."""
-    return next(one for one in findings if one.check.code is _ASPECTS[QueryAspect.TRUST])
+def trusts_of(findings: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Returns the conclusions from all findings about the queries of a topic: whether each query can be trusted."""
+    return [one for one in findings if one.check.code in (_ASPECTS[QueryAspect.TRUST], EFFECT_QUERY_TRUST)]
+
+
+def unproved_by(trusts: Sequence[Diagnosis]) -> tuple[str, ...]:
+    """Returns the aspects that only a person can accept, each once."""
+    doubtful = [one.found.fields["aspects"] for one in trusts if one.found.code is PERSON_ACCEPTS]
+    named = [str(name) for names in doubtful if isinstance(names, tuple) for name in names]
+    return tuple(dict.fromkeys(named))
 
 
 def as_accepted(findings: Sequence[Diagnosis], *, told: Fact) -> list[Diagnosis]:
     """Returns the findings after a person's acceptance. A finding without proof becomes a note without a remedy.
 
-    `told`: the present conclusion.
+    `told`: the present conclusion about each query that was not proved.
     """
-    trust = trust_of(findings)
-    return [replace(_as_accepted(one), found=told) if one is trust else _as_accepted(one) for one in findings]
+    return [
+        replace(_as_accepted(one), found=told) if one.found.code is PERSON_ACCEPTS else _as_accepted(one)
+        for one in findings
+    ]
 
 
 def _as_accepted(one: Diagnosis) -> Diagnosis:
@@ -140,12 +180,29 @@ def _diagnosis(topic: str, one: QueryFinding) -> Diagnosis:
     )
 
 
-def _remedy(topic: str, one: QueryFinding) -> Fact | None:
+def _of_effects(query: EffectQuery, one: QueryFinding) -> Diagnosis:
+    """Returns the finding about an effect query."""
+    level: Level = "note" if one.fitness is Fitness.FIT else "fail"
+    of, aspect = f"{query.topic}/{query.group}", one.aspect
+    is_trust = aspect is QueryAspect.TRUST
+    return Diagnosis(
+        check=EFFECT_QUERY_TRUST(subscription=of) if is_trust else EFFECT_QUERY(subscription=of, aspect=aspect.value),
+        level=_LEVELS[one.fitness],
+        found=one.found,
+        remedy=_remedy(query.topic, one, is_of_effects=True),
+        following=tuple(
+            Diagnosis(check=DELIVERED_MESSAGE(topic=query.topic, key=half.unique_key), level=level, found=half.says())
+            for half in one.exceptions
+        ),
+    )
+
+
+def _remedy(topic: str, one: QueryFinding, *, is_of_effects: bool = False) -> Fact | None:
     if one.fitness is Fitness.FIT:
         return None
     if one.aspect is QueryAspect.TRUST and one.fitness is Fitness.DOUBTFUL:
         return ACCEPT_BY_PERSON(topic=topic)
-    return _MENDED_BY[one.aspect]()
+    return _MENDED_OF_EFFECTS[one.aspect]() if is_of_effects else _MENDED_BY[one.aspect]()
 
 
 def _exception(topic: str, half: TriedHalf, fitness: Fitness) -> Diagnosis:

@@ -45,9 +45,8 @@ def database_checks(connections: Connections) -> Iterator[NamedCheck]:
         yield NamedCheck(needed.database.fact, None, partial(_database, connections, needed), needs=(url,), tells=url)
     for group in commit_evidence(settings).announced_only:
         yield _weaker(database_fact("outbox", group), "outbox_url")
-    for source in effect_evidence(settings).sources:
-        if source.url is None:
-            yield _weaker(database_fact("inbox", str(source.subscription)), "inbox_url")
+    for subscription in effect_evidence(settings).unknown:
+        yield _weaker(database_fact("inbox", str(subscription)), "inbox_url")
 
 
 def _weaker(check: Fact, setting: str) -> NamedCheck:

@@ -1,4 +1,4 @@
-"""`reconciler query accept` and `query withdraw`: a person accepts a commit query, or withdraws the acceptance.
+"""`reconciler query accept` and `query withdraw`: a person accepts the queries of a topic, or withdraws the acceptance.
 
 The ledger records both acts. Before an acceptance the query is tried, as `doctor --commit-query` tries it. If a person
 gives a reason, unproved findings do not prevent the acceptance. Nobody can accept a query that is disproved.
@@ -6,22 +6,33 @@ gives a reason, unproved findings do not prevent the acceptance. Nobody can acce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from reconciler.commands.acts.operator_actions import recorded
+from reconciler.commands.asking.delivered_messages import delivered_messages
 from reconciler.commands.diagnosis import Diagnosis
-from reconciler.commands.doctor.commit_queries import as_accepted, examine_queries, trust_of
+from reconciler.commands.doctor.commit_queries import as_accepted, examine_queries, trusts_of, unproved_by
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.kept_facts import ACT_QUERY_ACCEPTED, ACT_QUERY_WITHDRAWN
 from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.errors import InvalidValue
+from reconciler.halves.values import HalfCopy
 from reconciler.policy.commit_query_dry_run import PERSON_ACCEPTS
+from reconciler.policy.effect_query import EffectQuery
+from reconciler.policy.evidence import StoredMessage
 from reconciler.telling.ports.actions import OperatorAction
-from reconciler.wiring.commit_queries import ConfiguredQuery, accepted_digest, accepted_query, standing_acceptance
+from reconciler.wiring.commit_queries import (
+    ConfiguredQuery,
+    accepted_digest,
+    accepted_query,
+    standing_acceptance,
+    with_effects,
+)
 from reconciler.wiring.connections import Connections, credentials, tls_settings
 from reconciler.wiring.half_scan import Progress, ScanRequest
-from reconciler.wiring.subscriptions import require_topic
+from reconciler.wiring.subscriptions import require_topic, subscription_of
 
 ACCEPTED = Code("query.accepted", topic=Field.NAME, by=Field.NAME, at_ms=Field.TIME)
 ACCEPTED_NOW = Code("query.accepted-now", topic=Field.NAME)
@@ -65,6 +76,7 @@ def accept_query(
     query = next((one for one in queries if one.query.topic == topic), None)
     if query is None:
         raise InvalidValue("TOPIC", topic, "neither the file nor the settings have a query of this topic")
+    query = with_effects(settings, query)
     if (before := accepted_query(connections, query)) is not None:
         return QueryAcceptance(is_accepted=True, told=told_of(before))
     request = ScanRequest(
@@ -75,20 +87,29 @@ def accept_query(
         records_per_second=records_per_second,
         clock=connections.clock,
     )
-    findings = examine_queries(request, [query], progress=progress)
-    trust = trust_of(findings)
-    is_doubtful = trust.found.code is PERSON_ACCEPTS
-    if trust.level == "fail" and not (is_doubtful and reason):
-        told = REASON_WANTED(topic=topic) if is_doubtful else NOT_ACCEPTED(topic=topic)
+    findings = examine_queries(request, [query], progress=progress, delivered=partial(_delivered, connections))
+    trusts = trusts_of(findings)
+    unproved = unproved_by(trusts)
+    is_disproved = any(one.level == "fail" and one.found.code is not PERSON_ACCEPTS for one in trusts)
+    if is_disproved or (unproved and not reason):
+        told = NOT_ACCEPTED(topic=topic) if is_disproved else REASON_WANTED(topic=topic)
         return QueryAcceptance(is_accepted=False, told=told, findings=findings)
-    unproved = trust.found.fields["aspects"] if is_doubtful else ()
     fact = ACT_QUERY_ACCEPTED(topic=topic, digest=query.digest, unproved=unproved)
     with recorded(connections, QUERY_ACCEPTANCE, by=by, topic=topic, detail=reason, fact=fact) as outcome:
         outcome.result = "accepted"
-    if not is_doubtful:
+    if not unproved:
         return QueryAcceptance(is_accepted=True, told=ACCEPTED_NOW(topic=topic), findings=findings)
     findings = as_accepted(findings, told=BY_PERSON(aspects=unproved))
     return QueryAcceptance(is_accepted=True, told=ACCEPTED_UNPROVED(topic=topic, aspects=unproved), findings=findings)
+
+
+def _delivered(
+    connections: Connections, query: EffectQuery, committed: Sequence[HalfCopy]
+) -> Mapping[str, StoredMessage]:
+    configured = next(
+        one for one in connections.settings.subscriptions if (one.topic, one.group) == (query.topic, query.group)
+    )
+    return delivered_messages(connections, subscription_of(connections.settings, configured), committed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 BY_QUERY = Code("status.by-query")
 BY_HALVES = Code("status.by-halves")
+EFFECTS_BY_QUERY = Code("status.effects-by-query")
 
 
 def read_status(
@@ -199,6 +200,8 @@ def weaker_evidence(topic: TopicPlan, plan: SubscriptionPlan, *, has_inbox: bool
     found = [] if topic.evidence.has_outbox else [NO_OUTBOX()]
     found += [BY_QUERY()] if topic.evidence.asks_business else []
     found += [BY_HALVES()] if plan.reads_halves else []
+    if plan.asks_effects:
+        return [*found, EFFECTS_BY_QUERY()]
     return found + ([] if has_inbox else [NO_INBOX()])
 
 

@@ -1,5 +1,5 @@
-"""The witness for the business's own tables: the row of a half's key, and the other messages to which that row may
-belong.
+"""The witness for the business's own tables: the row of a half's key, the other messages to which that row may belong,
+and the effects that effect queries find.
 
 Each message that a look-up sees is recorded before its siblings are looked for. So if two messages are judged at the
 same time, at least one look-up sees the other message.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from reconciler.contract.answers import NO_COPY_WITH_KEY
 from reconciler.contract.facts import Fact
 from reconciler.contract.reasons import (
     ANNOUNCED_BY_HALF,
@@ -23,20 +24,25 @@ from reconciler.contract.reasons import (
 )
 from reconciler.errors import InvariantViolation
 from reconciler.policy.commit_query import UNREAD, BusinessAnswer, BusinessState, Siblings, digest_of, is_committed
-from reconciler.policy.evidence import StoredMessage
+from reconciler.policy.effect_query import WITNESS
+from reconciler.policy.evidence import InboxRow, Lookup, StoredMessage
 from reconciler.policy.inquiry.case_file import CaseFile, F, Question
-from reconciler.policy.ports.evidence import CommitQueries, HalfReading
+from reconciler.policy.ports.evidence import BusinessQueries, HalfReading
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 
 #: Most messages of one business key that a reason names.
 SIBLINGS_NAMED_MAX = 5
+_NO_COPY = NO_COPY_WITH_KEY()
+#: The answer of an effect query about a message without a copy.
+WITHOUT_COPY = Lookup[InboxRow].unknown(WITNESS, _NO_COPY)
 
 
 class BusinessWitness:
-    """Asks commit queries, and records the halves that the queries were asked about. Holds no state between calls."""
+    """Asks commit queries and effect queries, and records the halves that commit queries were asked about. Holds no
+    state between calls."""
 
     def __init__(
-        self, queries: CommitQueries | None, halves: NotedHalves | None, reading: HalfReading | None = None
+        self, queries: BusinessQueries | None, halves: NotedHalves | None, reading: HalfReading | None = None
     ) -> None:
         """`queries` and `halves` are None if no topic's commits are proved by a query. `reading` reads half queues
         before sends, and where halves are announcements."""
@@ -86,6 +92,25 @@ class BusinessWitness:
         topic, keys = files[0].topic, {file.unique_key for file in files}
         noted = self._halves.noted(topic.environment, topic.topic, keys) if self._halves is not None else ()
         return [replace(file, is_noted=file.unique_key in noted) for file in files]
+
+    def answer_effects(self, files: Sequence[F]) -> list[F]:
+        """Adds what the effect query of each group that is asked says about the messages. A message without a copy is
+        UNKNOWN, because only a copy has the query key. All files are of one topic."""
+        queries = self._queries
+        if queries is None:
+            raise InvariantViolation("no effect query was opened")
+        asked = [file.plans_asked(Question.EFFECT_QUERY) for file in files]
+        read: dict[str, Mapping[str, Lookup[InboxRow]]] = {}
+        for plan in dict.fromkeys(plan for plans in asked for plan in plans):
+            of_plan = [file for file, plans in zip(files, asked, strict=True) if plan in plans]
+            copies = {file.unique_key: copy for file in of_plan if (copy := file.effect_copy) is not None}
+            read[plan.group] = queries.effects(plan.subscription, copies)
+        return [
+            file.with_group_answers(
+                "inbox", {p.group: read[p.group].get(file.unique_key) or WITHOUT_COPY for p in plans}
+            )
+            for file, plans in zip(files, asked, strict=True)
+        ]
 
     def note_delivered(self, files: Sequence[CaseFile]) -> None:
         """Records messages that have a committed copy: the row of their key is, or may be, their own. Repairs record

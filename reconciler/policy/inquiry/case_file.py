@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.facts import Fact
@@ -65,6 +65,7 @@ class Question(StrEnum):
     FILTER_KIND = "filter"
     PARKED_COPIES = "parked copies"
     COMMIT_QUERY = "commit query"
+    EFFECT_QUERY = "effect query"
     SIBLING_COPIES = "sibling copies"
     MESSAGES_OF_KEY = "messages of key"
     PRODUCERS = "producers"
@@ -95,8 +96,11 @@ class HalfAge:
 class GroupAnswers:
     """The answers about one group. A field that is None was not asked for yet."""
 
-    #: False: no inbox is configured, so that effects cannot be looked for.
+    #: False: no inbox is configured, so that effects cannot be looked for by the names of messages.
     has_inbox: bool = True
+    #: True: an effect query shows effects in place of an inbox. The query needs a copy of the message.
+    asks_effects: bool = False
+    #: The answer of the inbox, or of the effect query.
     inbox: Lookup[InboxRow] | None = None
     #: The group's offsets, read before the committed copies are looked for. None also means that a broker did not
     #: answer.
@@ -108,6 +112,16 @@ class GroupAnswers:
     #: The mode that decides what the group's offsets prove.
     consume_mode: ConsumeMode | None = None
     filter_kind: FilterKind | None = None
+
+    @classmethod
+    def of(cls, plan: SubscriptionPlan, *, has_inbox: bool) -> Self:
+        """Returns the answers of a group that nobody has asked yet."""
+        return cls(has_inbox=has_inbox, asks_effects=plan.asks_effects)
+
+    @property
+    def shows_effects(self) -> bool:
+        """False: the effects of the group cannot be looked for."""
+        return self.has_inbox or self.asks_effects
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +223,12 @@ class CaseFile(ABC):
         return found[0].records[0] if found else None
 
     @property
+    def effect_copy(self) -> StoredMessage | None:
+        """The copy from which the key of an effect query is read: a committed copy, or else `key_copy`."""
+        copies = self.own_copies
+        return copies.records[0] if copies is not None and copies.is_found else self.key_copy
+
+    @property
     def followed_siblings(self) -> tuple[str, ...]:
         """The siblings whose copies are looked for: the youngest ones."""
         found = self.siblings.unique_keys if self.siblings is not None else ()
@@ -245,13 +265,13 @@ class CaseFile(ABC):
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
         """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. Such a copy matters
-        only if no outbox proves the commit, and a group that takes the message has no inbox. None: no such copy ever
-        existed.
+        only if no outbox proves the commit, and nothing shows the effects of a group that takes the message. None: no
+        such copy ever existed.
 
         `seen_ms`: a time at which the message was known already, whatever its producer's clock says. `sent_ms`: when
         the message was sent again, perhaps to a broker without its half.
         """
-        if self.has_outbox or all(self.of_group[p.group].has_inbox for p in self._lacking):
+        if self.has_outbox or all(self.of_group[p.group].shows_effects for p in self._lacking):
             return None
         halves = self.own_halves.records if self.own_halves is not None else ()
         parked = self.own_parked.records if self.own_parked is not None else ()
@@ -329,7 +349,7 @@ class CaseFile(ABC):
 
     @cached_property
     def missing(self) -> tuple[SubscriptionPlan, ...]:
-        """Groups that take the message, and whose inbox has no known row of it."""
+        """The groups that take the message and whose effect is not known."""
         return self._lacking
 
     @cached_property
@@ -363,8 +383,11 @@ class CaseFile(ABC):
         # The inbox is asked again after the positions, because an effect is committed before its offset.
         if answers.has_inbox and answers.inbox_again is None:
             return Question.INBOX_AGAIN
-        if answers.inbox_again is not None and not answers.inbox_again.is_absent:
-            return Verdict.CONSUMED if answers.inbox_again.is_found else Verdict.UNKNOWN
+        if answers.asks_effects and answers.inbox is None:
+            return Question.EFFECT_QUERY
+        effect = answers.inbox if answers.asks_effects else answers.inbox_again
+        if effect is not None and not effect.is_absent:
+            return Verdict.CONSUMED if effect.is_found else Verdict.UNKNOWN
         if answers.copies is None:
             return Question.GROUP_COPIES
         own = {name: of_row(copies, self.message) for name, copies in answers.copies.items()}
@@ -373,7 +396,7 @@ class CaseFile(ABC):
             return verdict if verdict is Verdict.DEAD_LETTERED else Verdict.UNKNOWN
         # For a group that does not answer for the message, redelivery need not be known (3.2.6 never shows it).
         is_past = verdict in {Verdict.DELIVERED_NOT_APPLIED, Verdict.UNKNOWN}
-        if is_past and answers.has_inbox and self.lies_before(plan):
+        if is_past and answers.shows_effects and self.lies_before(plan):
             return Verdict.BEFORE_SINCE
         if verdict is not Verdict.DELIVERED_NOT_APPLIED:
             return verdict
@@ -386,6 +409,9 @@ class CaseFile(ABC):
         match question:
             case Question.INBOX:
                 return tuple(p for p in self.plans if self.of_group[p.group].has_inbox)
+            case Question.EFFECT_QUERY:
+                of = self.of_group
+                return tuple(p for p in self.plans if of[p.group].asks_effects and of[p.group].inbox is None)
             case Question.INBOX_AGAIN | Question.GROUP_COPIES | Question.CONSUME_MODE:
                 return tuple(p for p in self.missing if self.position_of(p) is question)
             case _:

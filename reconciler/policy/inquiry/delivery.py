@@ -85,9 +85,10 @@ def other_content(inbox: Lookup[InboxRow] | None, row: Recorded | None, *, topic
     """Returns why an effect belongs to another message than the outbox row's, or to a message of another topic. None:
     nothing shows that.
 
-    Inbox rows of clients that cannot list properties have no digest, so only their topic is compared.
+    Inbox rows of clients that cannot list properties have no digest, so only their topic is compared. An effect query
+    finds an effect without a row of an inbox, so nothing is compared.
     """
-    if inbox is None or not inbox.is_found:
+    if inbox is None or not inbox.records:
         return None
     found, sent_to = inbox.records[0], topic if row is None else row.topic
     if sent_to is not None and found.topic not in (sent_to, FORMER_NAMES_TOPIC):

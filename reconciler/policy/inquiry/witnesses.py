@@ -22,7 +22,7 @@ from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.asked import Asked, heard, known
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,
-    CommitQueries,
+    BusinessQueries,
     HalfReading,
     Horizon,
     InboxEvidence,
@@ -96,7 +96,7 @@ class Witnesses:
         outbox: OutboxEvidence,
         inbox: InboxEvidence,
         repairs: Repairs,
-        queries: CommitQueries | None = None,
+        queries: BusinessQueries | None = None,
         halves: NotedHalves | None = None,
         reading: HalfReading | None = None,
         check_back_wait_seconds: float | None = None,
@@ -144,6 +144,8 @@ class Witnesses:
                 return self.ask_outboxes(files)
             case Question.COMMIT_QUERY:
                 return self._business.answer(files)
+            case Question.EFFECT_QUERY:
+                return self._business.answer_effects(files)
             case Question.HAND_OVERS:
                 return self._ask_hand_overs(files)
             case Question.NOTED_HALVES:
@@ -193,6 +195,13 @@ class Witnesses:
         shown = [file for file in found if file.key_copy is not None]
         asked = {file.unique_key: file for file in self._business.answer(shown)} if shown else {}
         return [asked.get(file.unique_key, file) for file in found]
+
+    def ask_effects(self, files: Sequence[F]) -> list[F]:
+        """Asks again for effects that were missing: inboxes by the keys, and effect queries by the keys in the halves
+        that brokers show."""
+        if not any(file.plans_asked(Question.EFFECT_QUERY) for file in files):
+            return self.ask_inboxes(files)
+        return self._business.answer_effects(self.find_halves(files))
 
     def find_halves(self, files: Sequence[F]) -> list[F]:
         """Adds the halves that brokers show. The brokers' index is not proved here, so a missing half proves

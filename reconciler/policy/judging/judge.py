@@ -20,7 +20,7 @@ from reconciler.policy.judging.waits import ask_again_seconds, wait_seconds
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,
-    CommitQueries,
+    BusinessQueries,
     HalfReading,
     InboxEvidence,
     OutboxEvidence,
@@ -96,7 +96,7 @@ class Judge:
         known_brokers: KnownBrokers,
         rules: JudgingRules,
         english: Callable[[Fact], str],
-        queries: CommitQueries | None = None,
+        queries: BusinessQueries | None = None,
         halves: NotedHalves | None = None,
         reading: HalfReading | None = None,
     ) -> None:
@@ -160,7 +160,7 @@ class Judge:
         others = [s for s, row in zip(suspects, rows, strict=True) if row.verdict is not Verdict.REJECTED]
         is_of_business = topic.evidence.asks_business
         ask_commits = self._witnesses.ask_business if is_of_business else self._witnesses.ask_outboxes
-        asked = [*ask_commits(rejected), *self._witnesses.ask_inboxes(others)]
+        asked = [*ask_commits(rejected), *self._witnesses.ask_effects(others)]
         answered = {suspect.unique_key: suspect for suspect in asked}
         return [answered[row.unique_key] for row in rows]
 
@@ -172,12 +172,12 @@ class Judge:
 
     def _opened(self, suspect: Suspect) -> Suspect:
         """Returns the suspect with the configured witnesses."""
-        has_inbox = self._inbox.is_configured(suspect.plan.subscription)
+        plan, has_inbox = suspect.plan, self._inbox.is_configured(suspect.plan.subscription)
         return replace(
             suspect,
             skew_margin_seconds=self.rules.skew_margin_seconds,
             retention_seconds=self.rules.retention_seconds,
-            of_group={suspect.plan.group: GroupAnswers(has_inbox=has_inbox)},
+            of_group={plan.group: GroupAnswers.of(plan, has_inbox=has_inbox)},
         )
 
     def _repairs_of(self, topic: TopicPlan, unique_keys: Sequence[str]) -> Mapping[str, Sequence[Repair]]:

@@ -16,10 +16,12 @@ from reconciler.contract.reasons import (
     BY_SQL92,
     CHECK_BACK,
     CONSUMED,
+    CONSUMED_BY_QUERY,
     COPY_GONE,
     DAMAGED,
     DEAD_LETTERED,
     DELIVERED,
+    EFFECT_QUERY_UNKNOWN,
     FILTER_UNKNOWN,
     GATE_SHUT,
     GIVEN_BEFORE,
@@ -28,7 +30,6 @@ from reconciler.contract.reasons import (
     HALF_FOUND,
     INBOX_UNKNOWN,
     INCOMPLETE,
-    KEPT_TOO_SHORT,
     LAGGING,
     MODE_UNKNOWN,
     NO_COPY,
@@ -45,13 +46,13 @@ from reconciler.contract.reasons import (
     PARKED_AND_HALF,
     PARKED_UNKNOWN,
     PASSED,
+    PASSED_BY_QUERY,
     POPPED,
     POPPED_WITHOUT_INBOX,
     REPAIR_OVER,
     REPAIR_OVER_SILENT,
     ROLLED_BACK,
     ROLLED_BACK_WRONGLY,
-    SEEN_LATE,
     UNDER_REPAIR,
     UNPROVED,
     WITHOUT_INBOX,
@@ -62,7 +63,7 @@ from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, WAITING, Undecided, Verdict
 from reconciler.policy.commit_query import BusinessAnswer, is_committed
-from reconciler.policy.evidence import ConsumeMode, FilterKind, Lookup, StoredMessage
+from reconciler.policy.evidence import ConsumeMode, FilterKind, InboxRow, Lookup, StoredMessage
 from reconciler.policy.inquiry.business import doubt_of_announcement, why_not_committed
 from reconciler.policy.inquiry.case_file import Question
 from reconciler.policy.inquiry.delivery import (
@@ -78,8 +79,8 @@ from reconciler.policy.inquiry.delivery import (
     reach,
     suspicion,
     why_unknown,
-    written_ms,
 )
+from reconciler.policy.judging.effects import may_own_effect, why_row_may_be_gone
 from reconciler.policy.judging.siblings import SiblingDoubt, delivered_sibling, doubt_of_siblings
 from reconciler.policy.judging.suspect import COMMIT_QUERY, Suspect
 from reconciler.policy.plan import SubscriptionPlan
@@ -141,7 +142,9 @@ def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float |
 
 
 def _effect(suspect: Suspect) -> Answer:
-    """Stage 1: looks at the group's inbox."""
+    """Stage 1: looks at the group's inbox, or at the answer of its effect query."""
+    if suspect.group.asks_effects:
+        return _effect_by_query(suspect.inbox)
     if not suspect.group.has_inbox:
         return None
     inbox = suspect.inbox
@@ -164,6 +167,14 @@ def _effect(suspect: Suspect) -> Answer:
     if (other := other_content(inbox, suspect.message, topic=suspect.topic.topic)) is not None:
         return Judgement(verdict=Verdict.COLLISION, reason=OTHER_EFFECT(why=other))
     return Judgement(verdict=Verdict.CONSUMED, reason=CONSUMED())
+
+
+def _effect_by_query(answer: Lookup[InboxRow] | None) -> Judgement | None:
+    if answer is None or answer.is_absent:
+        return None
+    if answer.is_unknown:
+        return _unknown(EFFECT_QUERY_UNKNOWN(why=answer.reason), Undecided.WITNESS)
+    return Judgement(verdict=Verdict.CONSUMED, reason=CONSUMED_BY_QUERY())
 
 
 def incomplete_effect(halfway: Fact) -> Fact:
@@ -251,7 +262,7 @@ def _offset_in_doubt(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judge
 
 
 def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement | Question:
-    """Judges a key whose copies the group has passed, while its inbox has no row."""
+    """Judges a key whose copies the group has passed, while no effect is known."""
     verdict = suspect.position_of(suspect.plan)
     if isinstance(verdict, Question):
         return verdict
@@ -260,15 +271,15 @@ def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement
     if verdict is Verdict.BEFORE_SINCE:
         return _before_since(suspect)
     if verdict is Verdict.DELIVERED_NOT_APPLIED:
-        if not (suspect.group.has_inbox or suspect.plan.reads_halves):
+        if not (suspect.group.shows_effects or suspect.plan.reads_halves):
             return _unknown(WITHOUT_INBOX(), Undecided.SET_UP)
         if suspect.copies_again is None:
             return Question.COPIES_AGAIN
         if not _are_all_there(copies, suspect.copies_again.records):
             return _unknown(COPY_GONE())
-        if not suspect.group.has_inbox:
+        if not suspect.group.shows_effects:
             return Judgement(verdict=Verdict.DELIVERED, reason=DELIVERED())
-    return Judgement(verdict=verdict, reason=PASSED())
+    return Judgement(verdict=verdict, reason=PASSED_BY_QUERY() if suspect.group.asks_effects else PASSED())
 
 
 def _before_since(suspect: Suspect) -> Judgement:
@@ -281,7 +292,7 @@ def _before_since(suspect: Suspect) -> Judgement:
 def _why_in_doubt(suspect: Suspect) -> Fact:
     match suspect.group.consume_mode:
         case ConsumeMode.POP:
-            return POPPED() if suspect.group.has_inbox else POPPED_WITHOUT_INBOX()
+            return POPPED() if suspect.group.shows_effects else POPPED_WITHOUT_INBOX()
         case ConsumeMode.UNKNOWN:
             return MODE_UNKNOWN()
         case _:
@@ -289,9 +300,9 @@ def _why_in_doubt(suspect: Suspect) -> Fact:
 
 
 def _by_in_doubt(suspect: Suspect) -> Undecided | None:
-    """Returns the cause that prevents a decision. None: only time, if the group has an inbox and pops or may pop."""
+    """Returns what prevents a decision. None: the group shows effects and pops, or may pop, so it is waited for."""
     if suspect.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
-        return None if suspect.group.has_inbox else Undecided.SET_UP
+        return None if suspect.group.shows_effects else Undecided.SET_UP
     return Undecided.WITNESS
 
 
@@ -339,6 +350,11 @@ def _trusted(suspect: Suspect) -> Answer:
         return _unknown(UNPROVED(), Undecided.SET_UP)
     doubt = doubt_of_announcement(suspect)
     return _unknown(doubt, Undecided.SET_UP) if isinstance(doubt, Fact) else doubt
+
+
+def _effect_without_copy(suspect: Suspect) -> Answer:
+    """Looks for an effect without a copy before anything is called lost."""
+    return Question.EFFECT_QUERY if may_own_effect(suspect) else None
 
 
 def _row_of_business(suspect: Suspect) -> Answer:
@@ -496,36 +512,17 @@ def _other(suspect: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
 
 
 _STAGES: tuple[Callable[[Suspect], Answer], ...] = (
-    _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _young, _half, _parked
+    _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _effect_without_copy,
+    _young, _half, _parked,
 )  # fmt: skip
 
 
 def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Doubts the loss of a message that is older than the group keeps its inbox rows, because the row of its effect may
-    have been deleted.
-
-    A loss under repair is left to the repair, which looks into every group's inbox before each send.
-    """
-    now_ms = suspect.now_ms
-    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or now_ms is None:
+    """Doubts a loss whose group may have deleted the row of the effect."""
+    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or suspect.now_ms is None:
         return answer
-    at_ms = written_ms(suspect.message, suspect.halves, suspect.parked, suspect.copies)
-    if not suspect.group.has_inbox or suspect.repair is not None or at_ms is None:
-        return answer
-    latest_ms = _no_later_ms(suspect, at_ms)
-    if not suspect.plan.inbox_reaches(at_ms, now_ms=now_ms):
-        why = KEPT_TOO_SHORT()
-    elif not (suspect.shows_first_half or suspect.tells_former_names(latest_ms, now_ms=now_ms)):
-        why = SEEN_LATE()
-    else:
-        return answer
-    return _given_up(answer.verdict, why)
-
-
-def _no_later_ms(suspect: Suspect, written_at_ms: int) -> int:
-    """Returns the latest time at which the message can have been written. A database's clock that was ahead must not
-    make the message younger."""
-    return min(written_at_ms, suspect.first_seen_ms) if suspect.first_seen_ms else written_at_ms
+    why = why_row_may_be_gone(suspect, now_ms=suspect.now_ms)
+    return answer if why is None else _given_up(answer.verdict, why)
 
 
 def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:

@@ -33,6 +33,8 @@ GIVEN_MS = "given_ms"
 TRACEPARENT = "traceparent"
 #: A field of the evidence: the answer of the business's row, {"state", "detail"}.
 COMMIT_QUERY = "commit_query"
+#: A field of the evidence: what the effect query says, {"presence", "detail"}.
+EFFECT_QUERY = "effect_query"
 #: Most characters of the reason that are stored, because a reason may repeat texts of a half.
 REASON_CHARACTERS_MAX = 2_000
 
@@ -83,13 +85,13 @@ class Suspect(CaseFile):
 
     @property
     def inbox(self) -> Lookup[InboxRow] | None:
-        """The newest answer of the group's inbox."""
+        """The newest answer of the group's inbox, or of its effect query."""
         return self.group.inbox_again or self.group.inbox
 
     @property
     def is_weaker(self) -> bool:
         """True if a witness is missing by configuration. Then every verdict says so."""
-        return not (self.has_outbox and self.group.has_inbox)
+        return not (self.has_outbox and self.group.shows_effects)
 
     @property
     def named_outboxes(self) -> tuple[NamedOutbox, ...]:
@@ -138,7 +140,7 @@ def evidence_of(
     evidence |= _of_set_up(suspect)
     inbox = suspect.inbox
     asked: dict[str, Lookup[InboxRow] | Lookup[OutboxRow] | Lookup[StoredMessage] | None] = {
-        "inbox": inbox,
+        EFFECT_QUERY if suspect.group.asks_effects else "inbox": inbox,
         "outbox": suspect.outbox,
         "committed_copies": suspect.copies,
         "half_copies": suspect.halves,

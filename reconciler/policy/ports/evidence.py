@@ -176,7 +176,7 @@ class OutboxEvidence(Protocol):
         ...
 
 
-class CommitQueries(Protocol):
+class BusinessQueries(Protocol):
     """The business's own tables, which are only read."""
 
     def look_up(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, BusinessAnswer]:
@@ -192,6 +192,13 @@ class CommitQueries(Protocol):
     def key_words(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, str]:
         """Returns the business key as a word for each unique key whose copy gives one that KEYS can contain. No
         database is asked."""
+        ...
+
+    def effects(
+        self, subscription: Subscription, copies: Mapping[str, StoredMessage]
+    ) -> Mapping[str, Lookup[InboxRow]]:
+        """Returns for every unique key whether the subscription's effect query finds the effect, by the query key in
+        the copy. FOUND has no record. ABSENT only if the primary answered."""
         ...
 
     def why_not_accepted(self, topic: str) -> Fact | None:

@@ -142,7 +142,10 @@ class RepairCase(CaseFile):
     def before_a_send(self, repair: Repair) -> RepairCase:
         """Returns the file for a repair that is SENDING now. Brokers are asked again later, because the send may change
         their answers."""
-        of_group = {group: replace(a, inbox_again=None, copies=None) for group, a in self.of_group.items()}
+        of_group = {
+            group: replace(a, inbox=None if a.asks_effects else a.inbox, inbox_again=None, copies=None)
+            for group, a in self.of_group.items()
+        }
         return replace(
             self, repair=repair, copies=None, copies_again=None, halves=None, parked=None, business=None, siblings=None,
             of_key=None, producers=None, of_group=of_group,
@@ -156,7 +159,7 @@ class RepairCase(CaseFile):
         If no group is left, although no group has the effect and no broker a copy, all groups count: the loss was
         proved by a half that is gone now.
         """
-        lacking = tuple(plan for plan in self._lacking if not (self._is_dismissed(plan) or self._was_delivered(plan)))
+        lacking = tuple(plan for plan in self._lacking if not (self._is_dismissed(plan) or self._is_settled(plan)))
         answering = tuple(plan for plan in lacking if not self.lies_before(plan))
         was_given = self.own_copies is not None and self.own_copies.is_found
         is_everybodys = not was_given and not any(self._has_effect(plan.group) for plan in self.plans)
@@ -182,10 +185,12 @@ class RepairCase(CaseFile):
             (UNREAD_VERDICT(group=row.subscription.group, damage=row.damage) for row in rows if row.damage), None
         )
 
-    def _was_delivered(self, plan: SubscriptionPlan) -> bool:
-        """Returns True if the group has no inbox and has passed a copy, so that nothing more can become known."""
-        row = self.verdicts.get(plan.group)
-        return row is not None and (row.state, row.verdict) == (CandidateState.SETTLED, Verdict.DELIVERED)
+    def _is_settled(self, plan: SubscriptionPlan) -> bool:
+        """Returns True if a verdict tells the end of the message in a group without an inbox: an effect query found the
+        effect, or the group has passed a copy and nothing more can become known."""
+        row, over = self.verdicts.get(plan.group), {Verdict.DELIVERED}
+        over |= {Verdict.CONSUMED} if plan.asks_effects else set()
+        return row is not None and row.state is CandidateState.SETTLED and row.verdict in over
 
     def was_lost_without_inbox(self, group: str) -> bool:
         """Returns True if the group may have applied the message without a row: it had no inbox when the loss was
@@ -198,11 +203,11 @@ class RepairCase(CaseFile):
         return row is not None and (row.is_dismissed or row.took_effect_dismissed)
 
     def position_of(self, plan: SubscriptionPlan) -> Verdict | Question:
-        """Returns the position as for every case file. A group without an inbox that has passed the copies is
+        """Returns the position as for every case file. A group that shows no effects and has passed the copies is
         UNKNOWN."""
         position = CaseFile.position_of(self, plan)
         is_past = position is Question.GROUP_COPIES
-        return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].has_inbox else position
+        return Verdict.UNKNOWN if is_past and not self.of_group[plan.group].shows_effects else position
 
     def group_positions(self) -> Mapping[str, Verdict] | Question:
         """Returns the position of each missing group relative to the committed copies. Until all positions are known,
@@ -246,8 +251,8 @@ class RepairCase(CaseFile):
 
     @property
     def effect_unknown(self) -> Fact | None:
-        """Why nobody knows whether a group lacks the effect. None: a group surely lacks the effect, or has no
-        configured inbox."""
+        """Why it is unknown whether a group lacks the effect. None: a group surely lacks the effect, or shows no
+        effects."""
         lookups = [self.of_group[plan.group].inbox for plan in self.missing]
         unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
         return unknown[0] if unknown and len(unknown) == len(lookups) else None

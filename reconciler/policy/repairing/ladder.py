@@ -229,7 +229,11 @@ def _proved_by_row(case: RepairCase, answer: Question | RepairStep) -> Question 
     if answer.act is Act.REPUBLISH and case.own_parked.is_absent:
         return _wait(case, ENDED_OR_ASKED())  # a row proves a commit of the key, and not of this half
     send = proved_by_row(case, answer)
-    return send if isinstance(send, Question) or send.act is not answer.act else _not_delivered_since(case, send)
+    if isinstance(send, Question) or send.act is not answer.act:
+        return send
+    if case.plans_asked(Question.EFFECT_QUERY):
+        return Question.EFFECT_QUERY
+    return _not_delivered_since(case, send)
 
 
 def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | RepairStep:
@@ -275,7 +279,7 @@ def _beyond_inbox(case: RepairCase, message: StoredMessage) -> RepairStep | None
     unsure = [
         plan.group
         for plan in case.missing
-        if case.of_group[plan.group].has_inbox and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
+        if case.of_group[plan.group].shows_effects and not plan.inbox_reaches(written_ms, now_ms=case.now_ms)
     ]
     if not unsure:
         return None
@@ -585,9 +589,9 @@ def _dead_lettered(case: RepairCase, positions: Mapping[str, Verdict]) -> Repair
     """Fails the repair for a dead-lettered message, because the group would refuse another copy, too. If a person sends
     the dead letter again, its effect ends the repair.
 
-    A group without an inbox that has passed the copy shows nothing more, however long we wait.
+    A group that shows no effects and has passed the copy shows nothing more, however long we wait.
     """
-    told = {g: v for g, v in positions.items() if v is not Verdict.UNKNOWN or case.of_group[g].has_inbox}
+    told = {g: v for g, v in positions.items() if v is not Verdict.UNKNOWN or case.of_group[g].shows_effects}
     if not told or any(verdict is not Verdict.DEAD_LETTERED for verdict in told.values()):
         return None
     return _failed(case, DEAD_LETTERED_BY(groups=tuple(sorted(told))))

@@ -46,7 +46,7 @@ from reconciler.policy.ports.asked import Asked, known
 from reconciler.policy.ports.evidence import (
     BrokerEvidence,
     BrokerRepairs,
-    CommitQueries,
+    BusinessQueries,
     HalfReadingBeforeSends,
     Horizon,
     InboxEvidence,
@@ -135,7 +135,7 @@ class RepairPass:
         snapshot: BrokerSnapshot,
         holds: Holds,
         is_dry_run: bool,
-        queries: CommitQueries | None,
+        queries: BusinessQueries | None,
     ) -> None:
         self.topic = topic
         self.snapshot = snapshot
@@ -189,7 +189,7 @@ class Repairer:
         events: EventSink,
         english: Callable[[Fact], str],
         rate_limit: RateLimit | None = None,
-        queries: CommitQueries | None = None,
+        queries: BusinessQueries | None = None,
         halves: NotedHalves | None = None,
         reading: HalfReadingBeforeSends | None = None,
     ) -> None:
@@ -353,7 +353,7 @@ class Repairer:
         plans = topic.subscriptions if plans is None else plans
         keys = [repair.unique_key for repair in repairs]
         verdicts = {plan.group: self._candidates.of_keys(plan.subscription, keys) for plan in plans}
-        of_group = {plan.group: GroupAnswers(has_inbox=self._inbox.is_configured(plan.subscription)) for plan in plans}
+        of_group = {p.group: GroupAnswers.of(p, has_inbox=self._inbox.is_configured(p.subscription)) for p in plans}
         opened = [
             RepairCase(
                 unique_key=repair.unique_key,

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from reconciler.clock import Clock, ManualClock, SystemClock
-from reconciler.evidence.commit_query import SqlCommitQuery
+from reconciler.evidence.business_query import SqlBusinessQuery
 from reconciler.policy.commit_query import BusinessAnswer, KeyType, KeyValue
 from tests.integration.policy.test_rows_that_a_reader_cannot_have import HIDING, SHOWING
 from tests.services import postgres
@@ -56,7 +56,7 @@ class Shop:
     def query(self, sql: str = "", *, clock: Clock | None = None, url: str = "", **changed: object) -> Iterator[Asked]:
         text = (sql or "SELECT number, status FROM orders WHERE number IN (:keys)").replace("(:keys)", ":keys")
         query = replace(QUERY, **{"sql": text, "committed": ("PAID",), **changed})  # type: ignore[arg-type]
-        found = SqlCommitQuery(query, url or self.reader_url, clock=clock or ManualClock())
+        found = SqlBusinessQuery(query, url or self.reader_url, clock=clock or ManualClock())
         with closing(found):
             yield Asked(found)
 
@@ -65,7 +65,7 @@ class Shop:
 class Asked:
     """A query, with short names of its answers."""
 
-    query: SqlCommitQuery
+    query: SqlBusinessQuery
 
     def says(self, *keys: KeyValue) -> list[str]:
         answers = self.query.ask(keys)

@@ -8,7 +8,8 @@ from typing import TypeVar
 from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import DatabaseAway
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, digest_of, unknown
+from reconciler.policy.effect_query import effect_of
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow, Presence, StoredMessage, WitnessAnswer
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 from tests.simulation.outbox_table import TableRow
@@ -43,7 +44,7 @@ class FakeOutbox:
 
 
 class FakeQueries:
-    """CommitQueries: by unique key what the row of the business says."""
+    """BusinessQueries: by unique key what the row of the business says."""
 
     def __init__(self) -> None:
         self.answers: dict[str, BusinessAnswer] = {}
@@ -51,6 +52,12 @@ class FakeQueries:
         self.asked: list[StoredMessage] = []
         #: By unique key the business's key of what has none of its own; None: the message gives none.
         self.keys: dict[str, str | None] = {}
+        #: By (group, unique key) what the effect query says of it; no row where nothing was given.
+        self.effect_answers: dict[tuple[str, str], BusinessAnswer] = {}
+        #: Why no effect query answers.
+        self.effects_away: Fact | None = None
+        #: (group, unique key) of each question to an effect query.
+        self.asked_effects: list[tuple[str, str]] = []
         #: Why nobody stands by the query.
         self.unaccepted: Fact | None = None
 
@@ -64,6 +71,15 @@ class FakeQueries:
         del topic
         self.asked += copies.values()
         return {key: self.answers.get(key, BusinessAnswer(BusinessState.NO_ROW)) for key in copies}
+
+    def effects(
+        self, subscription: Subscription, copies: Mapping[str, StoredMessage]
+    ) -> Mapping[str, Lookup[InboxRow]]:
+        """ABSENT for what was not given."""
+        self.asked_effects += [(subscription.group, key) for key in copies]
+        if self.effects_away is not None:
+            return {key: effect_of(unknown(self.effects_away)) for key in copies}
+        return {key: effect_of(self.effect_answers.get((subscription.group, key))) for key in copies}
 
     def key_digests(self, topic: str, copies: Mapping[str, StoredMessage]) -> Mapping[str, bytes]:
         """Each message has a key of its own, unless another one was given."""

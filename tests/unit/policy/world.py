@@ -185,6 +185,12 @@ class World:
         self.breaker_rules = breaker or BreakerRules()
         self.deliveries: list[tuple[str, str]] = []
 
+    def with_effect_query(self) -> None:
+        """An effect query in place of each inbox, where half messages announce."""
+        self.inbox.configured = False
+        plans = tuple(replace(plan, reads_halves=True, asks_effects=True) for plan in self.topic.subscriptions)
+        self.topic = replace(self.topic, subscriptions=plans)
+
     def without_evidence(self) -> None:
         """Neither an outbox nor the weaker mode is configured."""
         self.outbox.configured = False

@@ -28,7 +28,7 @@ from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.client.tls_failures import TlsFailure, hand_shake_failure
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
-from reconciler.settings.schema import TlsSection
+from reconciler.settings.rocketmq import TlsSection
 from reconciler.wiring.connections import tls_settings
 from tests.polling import eventually
 from tests.services.certificates import Authority

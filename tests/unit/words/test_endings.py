@@ -53,7 +53,7 @@ WAITS_FOR_NOBODY = {
     "account.passed", "account.until", "account.announced-until", "account.well", "account.lost",
     "lag.none", "lag.waits", "lag.read",
     "status.rounds-follow", "status.rounds-wait", "status.acknowledged",
-    "status.no-outbox", "status.no-inbox", "status.by-query", "status.by-halves",
+    "status.no-outbox", "status.no-inbox", "status.by-query", "status.by-halves", "status.effects-by-query",
 }  # fmt: skip
 
 

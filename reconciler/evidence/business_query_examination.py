@@ -1,5 +1,5 @@
-"""Checks a commit query before its first answer: login, transaction, limits, columns, plan, collation, role, and open
-transactions. What a database does not show is reported as unknown.
+"""Checks a query of the business before its first answer: login, transaction, limits, columns, plan, collation, role,
+and open transactions. What a database does not show is reported as unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.query_answers import COLUMNS
-from reconciler.evidence.commit_query_inspection import (
+from reconciler.evidence.business_query_inspection import (
     COPIED_TABLE,
     MAY_WRITE,
     PLAN_ROWS_MAX,
@@ -21,7 +21,7 @@ from reconciler.evidence.commit_query_inspection import (
     open_transactions,
     too_long,
 )
-from reconciler.policy.commit_query import COLUMNS_MAX, KEYS_MAX, CommitQuery, KeyType, KeyValue
+from reconciler.policy.commit_query import COLUMNS_MAX, KEYS_MAX, BusinessQuery, CommitQuery, KeyType, KeyValue
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
 from reconciler.sql.engines import reading
 from reconciler.sql.time_outs import missing_time_out
@@ -82,14 +82,15 @@ def problem_findings(problems: Iterable[Fact]) -> Iterator[QueryFinding]:
         yield _unfit(_ASPECT_OF.get(problem.code, QueryAspect.ANSWER), problem)
 
 
-def examine_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> list[QueryFinding]:
+def examine_query(engine: sa.Engine, query: BusinessQuery, keys: Sequence[KeyValue]) -> list[QueryFinding]:
     """Asks the database for its findings. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
     is_sqlite = engine.dialect.name == "sqlite"
     found = [_noted(QueryAspect.LOGIN, NO_LOGINS()) if is_sqlite else _fit(QueryAspect.LOGIN, READS_ONLY())]
     with reading(engine) as connection:
         found.append(_read_only(connection))
         found += _columns(connection, query, keys)
-        found.append(_transactions(query, open_transactions(connection)))
+        if isinstance(query, CommitQuery):
+            found.append(_transactions(query, open_transactions(connection)))
     missing = None if is_sqlite else missing_time_out(engine)
     if missing is None:
         found.append(_fit(QueryAspect.BOUNDS, BOUNDS(keys=KEYS_MAX, rows=query.rows_max)))
@@ -121,7 +122,7 @@ def _read_only(connection: sa.Connection) -> QueryFinding:
     return _unfit(QueryAspect.READ_ONLY, NOT_READ_ONLY())
 
 
-def _columns(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[QueryFinding]:
+def _columns(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[QueryFinding]:
     """Yields findings about the types of the two columns, without reading a row."""
     head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
     described = connection.execute(*with_keys(head, keys or (query.key_type.example,))).cursor
@@ -130,7 +131,7 @@ def _columns(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyVa
     if len(kinds) != COLUMNS_MAX:
         yield _noted(QueryAspect.COLUMNS, COLUMNS_UNKNOWN())
         return
-    states = {_STATE_KINDS[type(state)] for state in (*query.committed, *query.rolled_back)}
+    states = {_STATE_KINDS[type(state)] for state in query.states}
     wanted = (("key", kinds[0], _KEY_KINDS[query.key_type]), ("state", kinds[1], states))
     unfit = [(name, kind, declared) for name, kind, declared in wanted if kind not in declared]
     for name, kind, declared in unfit:

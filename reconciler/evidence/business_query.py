@@ -1,5 +1,5 @@
-"""Asks a commit query: only SELECT, in read-only transactions of 2 s, at most one statement per second, and only by a
-primary's answer.
+"""Asks a query of the business's own tables: only SELECT, in read-only transactions of 2 s, at most one statement per
+second, and only by a primary's answer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, RESTS
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
-from reconciler.evidence.commit_query_examination import (
+from reconciler.evidence.business_query_examination import (
     collation_finding,
     examine_query,
     problem_findings,
     role_finding,
     twisted_keys,
 )
-from reconciler.evidence.commit_query_inspection import Inspection, inspect_query
+from reconciler.evidence.business_query_inspection import Inspection, inspect_query
 from reconciler.policy.commit_query import (
     BusinessAnswer,
-    CommitQuery,
+    BusinessQuery,
     KeyValue,
     asked_apart,
     in_statements,
@@ -68,10 +68,10 @@ _SQLITE_BYTES_MAX = 32 << 20
 _SQLITE_STEPS = 10_000
 
 
-class SqlCommitQuery:
+class SqlBusinessQuery:
     """One query for one database. Used by one thread only."""
 
-    def __init__(self, query: CommitQuery, url: Secret, *, clock: Clock) -> None:
+    def __init__(self, query: BusinessQuery, url: Secret, *, clock: Clock) -> None:
         """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
         self._query = query
         self._clock = clock
@@ -86,7 +86,7 @@ class SqlCommitQuery:
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", self._end_sqlite_statements)
         # For the role, only the server's answers are read, because its tables are not ours.
-        self._database = WitnessDatabase(self._engine, sa.Table("commit_query", sa.MetaData()), clock=clock)
+        self._database = WitnessDatabase(self._engine, sa.Table("business_query", sa.MetaData()), clock=clock)
         self._next_at = 0.0
         self._misses = 0
         #: When keys were halved, in monotonic seconds.

@@ -1,4 +1,4 @@
-"""Finds what speaks against a commit query: rights to write, a plan that reads too much, hidden rows, a replica."""
+"""Finds what speaks against a query of the business: rights to write, a long plan, hidden rows, a replica."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.policy.commit_query import COLUMNS_MAX, CommitQuery, KeyValue, columns
+from reconciler.policy.commit_query import COLUMNS_MAX, BusinessQuery, CommitQuery, KeyValue, columns
 from reconciler.sql.engines import reading
 from reconciler.sql.witness_database import HIDES_ROWS, with_keys
 
@@ -51,7 +51,7 @@ class Inspection:
     notes: tuple[Fact, ...] = ()
 
 
-def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue]) -> Inspection:
+def inspect_query(engine: sa.Engine, query: BusinessQuery, keys: Sequence[KeyValue]) -> Inspection:
     """Asks the database, in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
     keys = keys or (query.key_type.example,)  # PostgreSQL refuses an empty list, because it has no type
     with reading(engine) as connection:
@@ -65,8 +65,8 @@ def inspect_query(engine: sa.Engine, query: CommitQuery, keys: Sequence[KeyValue
             found = [*_sqlite_plan(connection, query, keys)]
         else:
             found = [*_mysql_rights(connection), *_mysql_plan(connection, query, keys)]
-        transactions = open_transactions(connection)
-    return Inspection(problems=tuple(dict.fromkeys(found)), notes=tuple(too_long(query, transactions)))
+        notes = [*too_long(query, open_transactions(connection))] if isinstance(query, CommitQuery) else []
+    return Inspection(problems=tuple(dict.fromkeys(found)), notes=tuple(notes))
 
 
 def may_write(what: str) -> Fact:
@@ -114,7 +114,7 @@ def _postgres_rights(connection: sa.Connection) -> Iterator[Fact]:
         yield may_write(what)
 
 
-def _postgres_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+def _postgres_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
     # PostgreSQL rather reads a table of some ten thousand rows as a whole than probe it 500 times: what matters is that
     # an index exists.
     connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
@@ -157,7 +157,7 @@ def _mysql_rights(connection: sa.Connection) -> Iterator[Fact]:
             return
 
 
-def _mysql_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+def _mysql_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
     for row in connection.execute(*with_keys(f"EXPLAIN {query.sql}", keys)).mappings():
         yield from _reads(str(row["table"]), int(row["rows"] or 0))
 
@@ -165,7 +165,7 @@ def _mysql_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[Ke
 # --------------------------------------------------------------------- SQLite
 
 
-def _sqlite_plan(connection: sa.Connection, query: CommitQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
+def _sqlite_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
     """Counts scanned tables; a view stands for the tables that it is made of."""
     tables = set(connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
     for row in connection.execute(*with_keys(f"EXPLAIN QUERY PLAN {query.sql}", keys)):
