@@ -1,6 +1,5 @@
-"""Asks a query of the business's own tables: only SELECT, in read-only transactions of 2 s, at most one statement per
-second, and only by a primary's answer.
-"""
+"""Asks a database by a query of the business's own tables. Each statement is one SELECT in a read-only transaction of
+at most 2 s. At most one statement is sent per second. Only a primary's answer counts."""
 
 from __future__ import annotations
 
@@ -72,7 +71,8 @@ class SqlBusinessQuery:
     """One query for one database. Used by one thread only."""
 
     def __init__(self, query: BusinessQuery, url: Secret, *, clock: Clock) -> None:
-        """Raises InvalidValue for a malformed URL and MissingDependency for a missing driver; connects later."""
+        """Connects at the first question. Raises InvalidValue for a malformed URL, and MissingDependency for a missing
+        driver."""
         self._query = query
         self._clock = clock
         self._engine = open_engine(
@@ -85,7 +85,7 @@ class SqlBusinessQuery:
         self._deadline = 0.0
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", self._end_sqlite_statements)
-        # For the role, only the server's answers are read, because its tables are not ours.
+        # The role is read from the server alone, because the database has none of the reconciler's tables.
         self._database = WitnessDatabase(self._engine, sa.Table("business_query", sa.MetaData()), clock=clock)
         self._next_at = 0.0
         self._misses = 0

@@ -1,6 +1,5 @@
 """Checks a query of the business before its first answer: login, transaction, limits, columns, plan, collation, role,
-and open transactions. What a database does not show is reported as unknown.
-"""
+and open transactions. Reports unknown for each aspect that a database does not show."""
 
 from __future__ import annotations
 
@@ -114,7 +113,8 @@ def _unfit(aspect: QueryAspect, found: Fact) -> QueryFinding:
 
 
 def _read_only(connection: sa.Connection) -> QueryFinding:
-    """Returns the finding whether a transaction may write. This transaction begins like those of the answers."""
+    """Returns the finding whether a transaction may write. The connection's transaction begins like those of the
+    answers."""
     is_mariadb = getattr(connection.dialect, "is_mariadb", False)
     question = _READ_ONLY["mariadb" if is_mariadb else connection.dialect.name]
     if connection.execute(sa.text(question)).scalar():

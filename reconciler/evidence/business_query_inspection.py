@@ -1,4 +1,5 @@
-"""Finds what speaks against a query of the business: rights to write, a long plan, hidden rows, a replica."""
+"""Finds the problems of a query of the business: rights to write, a plan that reads too much, hidden rows, a
+replica."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class Inspection:
 
 
 def inspect_query(engine: sa.Engine, query: BusinessQuery, keys: Sequence[KeyValue]) -> Inspection:
-    """Asks the database, in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
+    """Inspects the query in one read-only transaction. Raises DatabaseAway, ConfigurationError, SQLAlchemyError."""
     keys = keys or (query.key_type.example,)  # PostgreSQL refuses an empty list, because it has no type
     with reading(engine) as connection:
         head = f"SELECT * FROM ({query.sql}\n) AS asked LIMIT 0"  # noqa: S608  # the user's own statement, keys bound
@@ -115,8 +116,8 @@ def _postgres_rights(connection: sa.Connection) -> Iterator[Fact]:
 
 
 def _postgres_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
-    # PostgreSQL rather reads a table of some ten thousand rows as a whole than probe it 500 times: what matters is that
-    # an index exists.
+    # PostgreSQL would rather read a whole table of some ten thousand rows than probe the table 500 times. Without
+    # sequential scans, the plan shows whether an index exists.
     connection.execute(sa.text("SET LOCAL enable_seqscan = off"))
     told = connection.execute(*with_keys(f"EXPLAIN (FORMAT JSON, VERBOSE) {query.sql}", keys)).scalar_one()
     for node in _nodes(told[0]["Plan"]):
@@ -166,7 +167,8 @@ def _mysql_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[
 
 
 def _sqlite_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
-    """Counts scanned tables; a view stands for the tables that it is made of."""
+    """Counts the rows of scanned tables. A scan of a view or an alias counts as a scan of each table that the query
+    names."""
     tables = set(connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
     for row in connection.execute(*with_keys(f"EXPLAIN QUERY PLAN {query.sql}", keys)):
         scanned = _SQLITE_SCAN.match(str(row[-1]))

@@ -34,7 +34,7 @@ _ORDER = {Presence.FOUND: 0, Presence.UNKNOWN: 1, Presence.ABSENT: 2}
 
 
 class SqlInboxEvidence:
-    """Reads the inbox of each subscription in all of its databases. Shared by threads."""
+    """Reads the inbox of each subscription in all of its databases. Thread-safe."""
 
     def __init__(self, engines: Mapping[Subscription, Sequence[sa.Engine]]) -> None:
         """Effects of a subscription without an engine are UNKNOWN. The caller disposes the engines."""
