@@ -183,6 +183,7 @@ def _decided(s: State, i: int, one: Try, rules: Rules) -> Iterator[Step]:
     now = then.tries[i]._replace(
         repair=made.repair,
         hand=made.hand,
+        hand_low=int(made.aims_low),
         tried=int(one.tried or is_sending),
         hand_beside=int(is_sending and seen.has_other),
     )

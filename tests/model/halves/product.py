@@ -101,6 +101,8 @@ class Decided(NamedTuple):
     #: END ROLLBACK was asked for.
     closes: bool
     looked_for_producers: bool
+    #: END names a copy of the half that is not the newest.
+    aims_low: bool = False
 
 
 @cache
@@ -168,7 +170,13 @@ def decided(seen: Seen, rules: Rules) -> Decided:
         if answer.act is Act.CLOSE:
             return Decided(Repairing.DONE, Hand.NOTHING, closes=True, looked_for_producers=looked)
         if answer.act in (Act.END, Act.REPUBLISH):
-            return Decided(Repairing.SENDING, Hand[answer.act.name], closes=False, looked_for_producers=looked)
+            return Decided(
+                Repairing.SENDING,
+                Hand[answer.act.name],
+                closes=False,
+                looked_for_producers=looked,
+                aims_low=answer.act is Act.END and answer.subject != _halves(seen)[-1],
+            )
         if not answer.goes_on:
             return Decided(Repairing[answer.state.name], Hand.NOTHING, closes=False, looked_for_producers=looked)
         case = _with_repair(case, answer)

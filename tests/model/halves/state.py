@@ -126,7 +126,7 @@ class Try(NamedTuple):
     #: 1: an attempt was counted.
     tried: int = 0
     hand: Hand = Hand.NOTHING
-    #: 1: the half was put back since SENDING was written.
+    #: 1: END names a copy of the half that is not the newest.
     hand_low: int = 0
     #: 1: another half of the order existed when the row was read for this send.
     hand_beside: int = 0
