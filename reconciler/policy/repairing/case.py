@@ -194,9 +194,9 @@ class RepairCase(CaseFile):
 
     def was_lost_without_inbox(self, group: str) -> bool:
         """Returns True if the group may have applied the message without a row: it had no inbox when the loss was
-        proved."""
+        proved. The rows that an effect query reads are the business's own, so they do not begin with an inbox."""
         row = self.verdicts.get(group)
-        return row is not None and row.was_lost_without_inbox
+        return row is not None and row.was_lost_without_inbox and not self.of_group[group].asks_effects
 
     def _is_dismissed(self, plan: SubscriptionPlan) -> bool:
         row = self.verdicts.get(plan.group)

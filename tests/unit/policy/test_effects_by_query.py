@@ -241,3 +241,13 @@ def test_each_group_of_a_topic_is_judged_by_its_own_evidence() -> None:
     assert row(world, it, "stock")[:2] == (CandidateState.SETTLED, "DELIVERED")
     assert (sent(world), the_repair(world, it).state) == ([it], RepairState.DONE)
     assert {group for group, _ in world.queries.asked_effects} == {"billing"}
+
+
+def test_an_effect_that_comes_after_a_repair_has_passed_its_copy_ends_the_repair(world: World) -> None:
+    it = lost(world)
+    rounds(world, 80, effects=False)
+    assert the_repair(world, it).state is not RepairState.FAILED, (
+        "an effect query has no rows of ours that may be missing"
+    )
+    rounds(world, 120)
+    assert (the_repair(world, it).state, sent(world)) == (RepairState.DONE, [it])
