@@ -42,7 +42,7 @@ from typing import Any
 
 _TREE = str(Path(__file__).parents[1])
 
-#: Most characters that are repeated of an error of a service's code.
+#: Maximum number of characters that are repeated of an error of a service's code.
 TOLD_CHARACTERS_MAX = 300
 _SEARCHED_CHARACTERS_MAX = 10_000
 _NAMES_OF_SECRETS = "(?:password|passwd|pwd|secret|token|api_?key)"

@@ -15,7 +15,7 @@ from reconciler.contract.urls import BLOTTED_CHARACTERS_MIN
 from reconciler.contract.visible_text import excerpt, visible
 from reconciler.errors import ChannelAway, ChannelRefused
 
-#: Most characters of a platform's own words in an error.
+#: Maximum number of characters of a platform's own words in an error.
 WORDS_CHARACTERS_MAX = 200
 
 

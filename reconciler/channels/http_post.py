@@ -31,7 +31,7 @@ from reconciler.errors import ChannelAway, ChannelRefused
 STEP_SECONDS = 5.0
 #: Limit for the whole POST. Only the resolver of names has its own limit.
 TOTAL_SECONDS = 10.0
-#: Most bytes of an answer that are read.
+#: Maximum number of bytes of an answer that are read.
 ANSWER_BYTES_MAX = 64 * 1024
 #: Limit of one response with its head, because a head of endless lines is no answer.
 _RECEIVED_BYTES_MAX = 2 * ANSWER_BYTES_MAX

@@ -25,10 +25,10 @@ from reconciler.words import said, sentences
 #: RocketMQ's own limits (TopicValidator and Validators). No name is longer.
 TOPIC_CHARACTERS_MAX = 127
 GROUP_CHARACTERS_MAX = 160
-#: Most characters of the detail. With this limit, the longest notice fits into 4096 bytes, WeCom's limit, however its
-#: characters are escaped.
+#: Maximum number of characters of the detail. With this limit, the longest notice fits into 4096 bytes, WeCom's limit,
+#: however its characters are escaped.
 DETAIL_CHARACTERS_MAX = 200
-#: Most characters of all links together.
+#: Maximum number of characters of all links together.
 LINK_CHARACTERS_MAX = 500
 #: Kind of notice -> the page that says what to do first.
 RUNBOOKS: Mapping[NoticeKind, str] = {

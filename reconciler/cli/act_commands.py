@@ -41,9 +41,9 @@ _FIRST = ("unique key", "verdict", "outcome")
 WAY_BACK = "a dismissal that was wrong: `reconciler dismiss KEY --take-back --reason ...` tells what comes then"
 #: The year that datetime gives to a time of day without a date.
 _YEAR_OF_NO_DATE = 1900
-#: Most messages that one `dismiss --all` shows before it asks.
+#: Maximum number of messages that one `dismiss --all` shows before it asks.
 PREVIEWED_MAX = 100
-#: Most explanations that are printed for the keys of one dismissal.
+#: Maximum number of explanations that are printed for the keys of one dismissal.
 _SENTENCES_MAX = 20
 
 

@@ -25,7 +25,7 @@ _COLUMNS = ("job", "kind", "state", "done", "total", "by", "created", "ended", "
 @jobs_app.command("list")
 def jobs_list(
     state: Annotated[JobState | None, typer.Option("--state", help="Only this state.", show_default=False)] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 100,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -101,7 +101,7 @@ def list_rows(
     key: Annotated[
         str | None, typer.Option("--key", help="Only this unique key, business id or query key.", show_default=False)
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most rows.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of rows.")] = 100,
     config: ConfigOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:

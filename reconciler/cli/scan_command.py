@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reconciler.wiring.commit_queries import Business
     from reconciler.wiring.half_scan import AclCredentials, Progress, TlsSettings
 
-#: Most rows of halves in a table. All other forms of output have every half.
+#: Maximum number of rows of halves in a table. All other forms of output have every half.
 _SHOWN_MAX = 50
 
 
@@ -38,7 +38,7 @@ class ScanOutput(StrEnum):
 
 
 RateOption = Annotated[
-    float, typer.Option("--rate", min=1, help="Most records that are read per second from one broker.")
+    float, typer.Option("--rate", min=1, help="Maximum number of records that are read per second from one broker.")
 ]
 SinceOption = Annotated[
     str | None,

@@ -41,7 +41,8 @@ TAKEN_AS_KEY = Code("explain.taken-as-key", unique_keys=Field.NAMES)
 TAKEN_AS_KEY_AND_OLDER = Code("explain.taken-as-key-and-older", unique_keys=Field.NAMES, older=Field.NUMBER)
 TAKEN_AS_BUSINESS_ID = Code("explain.taken-as-business-id", unique_key=Field.NAME)
 OF_OTHER_TOPIC = Code("explain.of-other-topic", unique_key=Field.NAME, topic=Field.NAME)
-#: Most messages of one business id that are shown. Each message costs questions to every broker of its topic.
+#: Maximum number of messages of one business id that are shown. Each message costs questions to every broker of its
+#: topic.
 STORIES_MAX = 10
 
 

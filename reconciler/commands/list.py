@@ -24,7 +24,7 @@ from reconciler.words import said_and_coded
 OTHER_TOPIC = Code("list.other-topic", topic=Field.NAME)
 OTHER_GROUP = Code("list.other-group", group=Field.NAME)
 
-#: Most messages of one business id whose rows are listed.
+#: Maximum number of messages of one business id whose rows are listed.
 KEYS_MAX = 200
 _WANTED_FIRST = (RepairState.FAILED, RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 

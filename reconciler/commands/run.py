@@ -44,8 +44,8 @@ OUTAGE_SECONDS = 1.0
 #: Pause between two checks of Redis' settings, because the eviction policy of a running server can change.
 SAFETY_SECONDS = 10.0
 RETENTION_SECONDS = 3600.0
-#: Most passes of one turn. One pass deletes 100 000 rows of a table at most. Nine subscriptions with 16 shards each
-#: store more rounds than one pass deletes in an hour.
+#: Maximum number of passes of one turn. One pass deletes 100 000 rows of a table at most. Nine subscriptions with 16
+#: shards each store more rounds than one pass deletes in an hour.
 RETENTION_PASSES_MAX = 20
 #: Pause between two passes, so that other writers have their turn in a database that allows one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0

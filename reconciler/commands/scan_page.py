@@ -64,7 +64,7 @@ _GROUP_HEADS = (
     "topic", "group", "state", "business", "halves", "oldest", "asked", "producers", "left", "last", "kept", "next",
 )  # fmt: skip
 _HALF_HEADS = ("topic", "key", "state", "business", "age", "asked", "broker")
-#: Most halves in the page's table.
+#: Maximum number of halves in the page's table.
 HALVES_MAX = 1_000
 #: Upper limit of a bar in seconds, and the text below the bar.
 _AGES = (

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 A = TypeVar("A")
 
-#: Most questions of a command that wait for answers at the same time.
+#: Maximum number of questions of a command that wait for answers at the same time.
 ASKED_AT_ONCE = 16
 
 

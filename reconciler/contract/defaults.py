@@ -20,7 +20,7 @@ RETENTION_HOURS = 72.0
 RETENTION_SECONDS = RETENTION_HOURS * 3600.0
 #: The longest time that a database may take to answer a statement.
 STATEMENT_SECONDS = 10.0
-#: Most keys that one round of a subscription verifies.
+#: Maximum number of keys that one round of a subscription verifies.
 CANDIDATES_MAX = 2_000
 
 #: Repairs of one topic per second, on average.

@@ -59,21 +59,22 @@ INBOX_PREFIX = "reconciler:inbox:v1:"
 #: Consumed keys stay for this many further rounds, so that a late announcement still finds its match.
 COMMIT_GENERATIONS_DEFAULT = 2
 
-#: Most rounds whose sets are kept for the history.
+#: Maximum number of rounds whose sets are kept for the history.
 HISTORY_GENERATIONS_MAX = 4
 #: Number of rounds whose times are kept for the history.
 TIMES_KEPT = 64
 #: The time of rounds may be ahead of Redis' clock by this much. If a round's time is further ahead, Redis' clock dates
 #: the keys.
 AHEAD_MS_MAX = 1_000
-#: Most entries of K:covered that are kept for the floor. Above this number, the entry that leaves the smallest gap for
-#: its age is deleted.
+#: Maximum number of entries of K:covered that are kept for the floor. Above this number, the entry that leaves the
+#: smallest gap for its age is deleted.
 COVERED_ROUNDS_MAX = 64
 
 #: The end of a half queue's name.
 _HALF_QUEUE = "/half"
 
-#: Most members of K:apart. Further keys are not set apart. A verdict finds out the tag of each further key.
+#: Maximum number of members of K:apart. Further keys are not set apart. A verdict finds out the tag of each further
+#: key.
 APART_KEYS_MAX = 250_000
 
 #: Number of queues of the unique-key topic on every master. Every subscription on the topic has as many shards.

@@ -23,7 +23,7 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 #: Hours of the trail. Brokers keep messages for a shorter time by default (72 h).
 TRAIL_HOURS = 96
-#: Most records of a trail, even if brokers' clocks jump.
+#: Maximum number of records of a trail, even if brokers' clocks jump.
 TRAIL_RECORDS_MAX = 60 + TRAIL_HOURS + 4
 
 _PLAIN_KEY = re.compile(r"[0-9A-Za-z_-]{0,64}")

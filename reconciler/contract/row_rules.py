@@ -27,7 +27,8 @@ QUARANTINE_BODY_BYTES = 4096
 TEXT_CHARACTERS = 2_000
 NAME_CHARACTERS = 160
 
-#: Most brokers that are remembered for one topic, because a route from a hostile name server must not fill a table.
+#: Maximum number of brokers that are remembered for one topic, because a route from a hostile name server must not fill
+#: a table.
 BROKERS_MAX = 1_000
 
 #: The beginning of an entry that names a Redis, in the list of a use. An entry that names a broker begins with the name

@@ -15,12 +15,12 @@ from typing import Any
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, is_unique_key
 
-#: Most characters of a text of this kind. Texts of other kinds are unbounded.
+#: Maximum number of characters of a text of this kind. Texts of other kinds are unbounded.
 _CHARACTERS_MAX = {"key": 64, "name": 160, "short": 32}
 _TEXTS = frozenset({"key", "name", "short", "text", "json"})
 _NUMBERS = frozenset({"integer", "bigint"})
 _DIGEST_BYTES = 32
-#: Most characters of a damaged value that a message shows.
+#: Maximum number of characters of a damaged value that a message shows.
 _SHOWN_CHARACTERS = 40
 
 

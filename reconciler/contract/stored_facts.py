@@ -28,7 +28,7 @@ from reconciler.contract.reasons import AS_WRITTEN, DOUBLE_EFFECT
 #: The name under which facts are stored beside texts.
 FACTS = "facts"
 REASON = "reason"
-#: Most characters of a text that are kept.
+#: Maximum number of characters of a text that are kept.
 TEXT_CHARACTERS_MAX = 400
 _OF_TEXT = "crc32"
 #: A value with at least this number of characters takes more room than its place in the text.

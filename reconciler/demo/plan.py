@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from reconciler.errors import InvalidValue
 
-#: Most messages of one demo.
+#: Maximum number of messages of one demo.
 MESSAGES_MAX = 100_000
 #: Processes of the producer group that survives.
 PRODUCERS = 2

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 _HAND_SHAKE_RECORD = b"\x16"
 _HAND_SHAKE_SECONDS = 10.0
-#: Most connections that have not sent a byte yet. Further connections are closed.
+#: Maximum number of connections that have not sent a byte yet. Further connections are closed.
 _MOST_SILENT = 1_000
 
 

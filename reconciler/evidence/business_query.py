@@ -47,11 +47,11 @@ _BETWEEN_SECONDS = 1.0
 _MISSES_MAX = 3
 _REST_SECONDS = 60.0
 _LOCK_SECONDS = 1.0
-#: Most statements of one call, including those that ask again without keys that spoil the rows. Each statement takes a
-#: second.
+#: Maximum number of statements of one call, including those that ask again without keys that spoil the rows. Each
+#: statement takes a second.
 _STATEMENTS_MAX = 8
-#: Most halvings of keys in _HALVINGS_SECONDS. A halving searches for a key that the database cannot take. Ten halvings
-#: find one of 500 keys.
+#: Maximum number of halvings of keys in _HALVINGS_SECONDS. A halving searches for a key that the database cannot take.
+#: Ten halvings find one of 500 keys.
 _HALVINGS_MAX = 10
 _HALVINGS_SECONDS = 60.0
 #: A key that the database cannot take is left out for _STRANGE_SECONDS. At most _STRANGE_MAX such keys are remembered.
@@ -60,8 +60,8 @@ _STRANGE_MAX = 1_000
 #: Errors of MySQL and MariaDB for a text with characters that a column cannot contain.
 _OTHER_CHARACTERS = frozenset({1267, 1270, 1271, 1300, 1366, 3854, 3988})
 _FAILURES = (ReconcilerError, SQLAlchemyError, UnicodeError)
-#: Most bytes of one row or text of SQLite. SQLite checks no clock while it makes a text, and a text could have a
-#: gigabyte.
+#: Maximum number of bytes of one row or text of SQLite. SQLite checks no clock while it makes a text, and a text could
+#: have a gigabyte.
 _SQLITE_BYTES_MAX = 32 << 20
 #: Instructions of SQLite between two checks of the clock.
 _SQLITE_STEPS = 10_000

@@ -48,7 +48,7 @@ TRANSACTIONS_FIT = Code("query.transactions-fit", seconds=Field.NUMBER, declared
 NO_TRANSACTION = Code("query.no-transaction")
 TRANSACTIONS_UNKNOWN = Code("query.transactions-unknown")
 
-#: Most other forms of keys that are asked for.
+#: Maximum number of other forms of keys that are asked for.
 _TWISTED_MAX = 200
 _SHOWN_CHARACTERS_MAX = 60
 _ASPECT_OF = {

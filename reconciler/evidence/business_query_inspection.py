@@ -22,7 +22,7 @@ ROWS_MAY_HIDE = Code("query.rows-may-hide", table=Field.NAME)
 COPIED_TABLE = Code("query.copied-table", table=Field.NAME)
 LONG_TRANSACTION = Code("query.long-transaction", seconds=Field.NUMBER, declared=Field.NUMBER)
 
-#: Most rows that one step of a plan may read.
+#: Maximum number of rows that one step of a plan may read.
 PLAN_ROWS_MAX = 10_000
 #: Privileges of MySQL and MariaDB that a reading login may have.
 _READING = frozenset(

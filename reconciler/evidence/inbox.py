@@ -21,7 +21,7 @@ from reconciler.sql.engines import is_whole_number, reading, shown
 from reconciler.sql.tables import inbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
-#: Most keys of one query, below every database's limit of parameters (SQLite 3.31: 999).
+#: Maximum number of keys of one query, below every database's limit of parameters (SQLite 3.31: 999).
 KEYS_PER_QUERY = 500
 
 _NAMES = ("consumer_group", "unique_key", "topic", "content_digest", "source", "applied_at_ms", "duplicate_of")

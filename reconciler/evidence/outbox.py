@@ -24,7 +24,7 @@ from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
-#: Most keys in one statement.
+#: Maximum number of keys in one statement.
 KEYS_MAX = 500
 
 _ROWS = RowReader(OUTBOX)

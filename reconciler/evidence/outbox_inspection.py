@@ -38,7 +38,7 @@ _ANNOUNCED_NAMES = ("unique_key", "tag", "announced_at_ms")
 _ANNOUNCED = RowReader(OUTBOX, _ANNOUNCED_NAMES)
 _BUSINESS_NAMES = ("unique_key", "topic", "producer_group", "state", "created_at_ms")
 _BUSINESS = RowReader(OUTBOX, _BUSINESS_NAMES)
-#: Most pages of the oldest announced rows that are searched for a row without effect and verdict.
+#: Maximum number of pages of the oldest announced rows that are searched for a row without effect and verdict.
 _ANNOUNCED_PAGES_MAX = 4
 
 

@@ -42,7 +42,7 @@ RECALL_SECONDS = 5.0
 #: After this time, no client still holds messages from before the accident: clients send back a message that is not
 #: done after 15 minutes (consumeTimeout of DefaultMQPushConsumer).
 CLIENTS_SECONDS = 1_800.0
-#: Most queues that are remembered. Above this number, all are forgotten.
+#: Maximum number of queues that are remembered. Above this number, all are forgotten.
 QUEUES_MAX = 20_000
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _NOT_YET = float("-inf")
 
 #: The group's offset proves something for all records of the queue.
 PROVED = ProvedFrom(queue_offset=0, behind_log_offset=-1)
-#: Most tries of one look. A try fails if another thread has looked at the queue meanwhile.
+#: Maximum number of tries of one look. A try fails if another thread has looked at the queue meanwhile.
 _TRIES = 3
 
 

@@ -20,7 +20,7 @@ from reconciler.rocketmq.wire.codes import SCHEDULE_TOPIC
 #: The number of queues of the delay topic that can be read. A broker with more levels refuses to read the others
 #: (SCHEDULE_TOPIC_QUEUE_NUM).
 QUEUES = 18
-#: Most messages of one broker that are read. An application may delay millions of its own messages.
+#: Maximum number of messages of one broker that are read. An application may delay millions of its own messages.
 SCANNED_MAX = 100_000
 _PROGRESS = "scheduleMessageOffset_"
 

@@ -38,7 +38,7 @@ from reconciler.rocketmq.consumer.pulling import PullRequest, PullResult, pull, 
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 
-#: Most halves of one queue that are read to find the oldest waiting half.
+#: Maximum number of halves of one queue that are read to find the oldest waiting half.
 WAITING_READ_MAX = 2_000
 
 

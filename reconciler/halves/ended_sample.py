@@ -32,7 +32,7 @@ from reconciler.rocketmq.wire.codes import HALF_TOPIC, ROCKSDB_HALF_TOPIC
 ENDS_UNREADABLE = Code("query.ends-unreadable")
 ROCKSDB_NOT_TRIED = Code("query.rocksdb-not-tried")
 
-#: Most halves of each kind in one topic.
+#: Maximum number of halves of each kind in one topic.
 SAMPLE_MAX = 500
 #: Number of a broker's newest halves that are searched for the sample.
 HALVES_READ_MAX = 200_000

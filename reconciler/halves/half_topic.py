@@ -42,7 +42,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
 #: Most look-ups and single records that are under way at once.
 IN_FLIGHT = 16
-#: Most entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
+#: Maximum number of entries of a queue in one answer (AdminBrokerProcessor.queryConsumeQueue).
 _ENTRIES_MAX = 1_000
 
 

@@ -26,13 +26,13 @@ from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 
-#: Most ranges that are walked at once. More ranges make a broker slower.
+#: Maximum number of ranges that are walked at once. More ranges make a broker slower.
 WALKERS = 16
 #: A record with this magic marks the rest of its file as empty (CommitLog.BLANK_MAGIC_CODE).
 _BLANK = 0xCBD43194
 _HEAD = struct.Struct(">iI")
 _FILE_BYTES = 1 << 30
-#: Most places that are taken from queues, and at which walkers may begin.
+#: Maximum number of places that are taken from queues, and at which walkers may begin.
 _PLACES_MAX = 128
 _PLACES_A_QUEUE = 8
 #: A wait is this much longer than the client's own time-out, so that the client's time-out comes first.

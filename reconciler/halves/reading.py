@@ -36,9 +36,9 @@ from reconciler.rocketmq.wire.record import MessageRecord
 #: Longest time for which one call reads. Rounds of the topic wait for this call. Each call reads at least some halves
 #: of each queue.
 READ_SECONDS_MAX = 10.0
-#: Most halves that are read per second, over all brokers.
+#: Maximum number of halves that are read per second, over all brokers.
 READ_PER_SECOND = 20_000.0
-#: Most halves that one transaction stores.
+#: Maximum number of halves that one transaction stores.
 NOTED_AT_ONCE = 500
 #: Number of a queue's last records that are searched for a younger copy of a half further back. The second number is
 #: tried if the index has not reached the first record of the smaller search.

@@ -66,7 +66,7 @@ STRANGE_ENDS = Code("scan.strange-ends", number=Field.NUMBER)
 
 #: Most given-up halves that are shown: the newest ones.
 GIVEN_UP_MAX = 10_000
-#: Most halves whose messages are looked up in their topics, because each look-up costs a request.
+#: Maximum number of halves whose messages are looked up in their topics, because each look-up costs a request.
 LOOK_UPS_MAX = 100_000
 #: Age up to which halves are searched for those that were given up without a trace (brokers up to 4.5.1).
 SILENT_MS = 24 * 3_600_000

@@ -39,7 +39,7 @@ class CheckRules:
     timeout_seconds: float
     #: Time between two check rounds (transactionCheckInterval).
     interval_seconds: float
-    #: Most questions about one half (transactionCheckMax).
+    #: Maximum number of questions about one half (transactionCheckMax).
     questions_max: int
     #: Retention of the broker (fileReservedTime). An older half is given up without a question.
     retention_seconds: float

@@ -17,8 +17,8 @@ from reconciler.ledger.database import LedgerDatabase
 from reconciler.sql.tables import candidate, repair, round_row
 from reconciler.telling.ports.activity import Activity, ActivityBucket
 
-#: Most rows that one statement reads. If rounds reach this limit, the buckets before the oldest round that was read are
-#: unknown.
+#: Maximum number of rows that one statement reads. If rounds reach this limit, the buckets before the oldest round that
+#: was read are unknown.
 ROWS_MAX = 1_000_000
 #: Buckets that ended this long ago are remembered.
 REMEMBERED_AFTER_MS = 3_600_000

@@ -16,7 +16,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.ledger.repair_answers import RepairAnswers
 from reconciler.sql.engines import asked_once, now_ms, reading, writing
 
-#: Most rows of one statement. SQLite allows 32 766 parameters, and a candidate row has 14.
+#: Maximum number of rows of one statement. SQLite allows 32 766 parameters, and a candidate row has 14.
 ROWS_A_STATEMENT = 500
 
 

@@ -23,7 +23,7 @@ from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob
 from reconciler.telling.ports.paging import EVERY_ROW, LedgerFilter, Page, Position
 
-#: Most jobs that one claim reads.
+#: Maximum number of jobs that one claim reads.
 LOOKED_AT_MAX = 100
 #: All columns except `work`. Only the owner of a claim reads `work`.
 _COLUMNS = tuple(column for column in job_table.c if column.name != "work")

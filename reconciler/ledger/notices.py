@@ -46,9 +46,10 @@ from reconciler.telling.conversations import (
 )
 from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles, Place, StandingTrouble, WaitingNotice
 
-#: Most outages that one look reads: the newest ones.
+#: Maximum number of outages that one look reads: the newest ones.
 OUTAGES_MAX = 200
-#: Most conversations that one statement reads, because a table that another program filled must not fill the memory.
+#: Maximum number of conversations that one statement reads, because a table that another program filled must not fill
+#: the memory.
 CONVERSATIONS_MAX = 20_000
 _ROWS = RowReader(NOTICE)
 

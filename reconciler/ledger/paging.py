@@ -23,7 +23,7 @@ from reconciler.errors import InvalidValue
 from reconciler.sql.key_probes import probe
 from reconciler.telling.ports.paging import LedgerFilter, Position
 
-#: Most rows that one page reads if the index does not cover a filter.
+#: Maximum number of rows that one page reads if the index does not cover a filter.
 LOOKED_AT_MAX = 20_000
 _BIGINT_MAX = 2**63 - 1
 

@@ -53,7 +53,7 @@ from reconciler.telling.ports.reports import (
 
 T = TypeVar("T")
 
-#: Most rounds that are read to find the shards with recent rounds.
+#: Maximum number of rounds that are read to find the shards with recent rounds.
 RECENT_ROUNDS_MAX = 10_000
 _REFUSED = RowReader(QUARANTINE)
 _HOLDS = RowReader(HOLD, otherwise={"kind": HoldKind.HOLD})

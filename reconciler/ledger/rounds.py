@@ -29,7 +29,7 @@ from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 from reconciler.telling.ports.reports import StoredRound
 
-#: Most rows of one epoch that are skipped because a column of the round's identity is damaged.
+#: Maximum number of rows of one epoch that are skipped because a column of the round's identity is damaged.
 DAMAGED_ROUNDS_MAX = 64
 #: The columns that identify a round. A row is left out if one of these columns is damaged.
 _IDENTITY = frozenset({"environment", "topic", "consumer_group", "shard", "epoch", "generation", "at_ms"})

@@ -24,10 +24,10 @@ from reconciler.sql.tables import floor
 
 #: The value of consumer_group in these rows.
 _NO_GROUP = ""
-#: Most rows of one transaction, because each row is locked until its end.
+#: Maximum number of rows of one transaction, because each row is locked until its end.
 ROWS_A_TRANSACTION = 200
 
-#: Most groups of a queue that are stored. Further groups start in doubt after a restart.
+#: Maximum number of groups of a queue that are stored. Further groups start in doubt after a restart.
 GROUPS_MAX = 64
 _PROVED = re.compile(r"(\d{1,19}) (\d{1,19}) (\d{1,19}) (\*|[%|0-9A-Za-z_-]{1,255})", re.ASCII)
 

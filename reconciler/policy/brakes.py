@@ -39,7 +39,7 @@ from reconciler.policy.ports.ledger import Holds
 HALF_ASKED_MIN = 50
 ABSENT_SHARE_MAX = 0.2
 CALM_ROUNDS_TO_CLOSE = 3
-#: Most repairs of a topic at once. On average, the limit is repairs.rate_per_second.
+#: Maximum number of repairs of a topic at once. On average, the limit is repairs.rate_per_second.
 REPAIRS_AT_ONCE = 1_000.0
 
 

@@ -33,11 +33,11 @@ from reconciler.contract.query_answers import (
     YOUNG,
 )
 
-#: Most keys in one statement, as for the outbox.
+#: Maximum number of keys in one statement, as for the outbox.
 KEYS_MAX = 500
 #: The number of columns: key and state.
 COLUMNS_MAX = 2
-#: Most rows of one key. More rows are an error and no answer.
+#: Maximum number of rows of one key. More rows are an error and no answer.
 ROWS_A_KEY_MAX = 2
 _KEY_CHARACTERS_MAX = 255
 #: Characters that JSON may contain but no database takes: NUL and surrogates.
@@ -45,7 +45,7 @@ _NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 _INTEGER_MAX = 1 << 63
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: Most characters that are shown of a word from a database.
+#: Maximum number of characters that are shown of a word from a database.
 _SHOWN_CHARACTERS_MAX = 60
 
 #: A key in the form that the database takes.

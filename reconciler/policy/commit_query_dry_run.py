@@ -43,9 +43,9 @@ NOT_TRUSTED = Code("query.not-trusted", aspects=Field.NAMES)
 
 #: The smallest number of halves whose share proves anything.
 HALVES_MIN = 20
-#: Most exceptions in a hundred halves.
+#: Maximum number of exceptions in a hundred halves.
 EXCEPTIONS_PERCENT_MAX = 1
-#: Most exceptions that a sentence names. The other exceptions are listed beside the sentence.
+#: Maximum number of exceptions that a sentence names. The other exceptions are listed beside the sentence.
 _NAMED_MAX = 5
 #: Reasons that concern one key, not the whole statement.
 _OF_ONE_ROW = frozenset({NULL_STATE, OTHER_STATE, STATES_DIFFER})

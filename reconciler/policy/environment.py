@@ -28,7 +28,7 @@ RENEW_SECONDS = 5.0
 #: An address stays known for this time after a name server last listed it. One of two name servers may list a dead
 #: address for two minutes (RouteInfoManager.scanNotActiveBroker).
 ADDRESS_SECONDS = 600.0
-#: Most brokers that an error message names.
+#: Maximum number of brokers that an error message names.
 _NAMED = 3
 
 

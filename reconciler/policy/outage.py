@@ -46,7 +46,7 @@ ANNOUNCEMENTS_RETURN_SECONDS = 3.0
 #: The time for which an inbox that is away delays the whole scan after the first try. After that, the scan leaves the
 #: inbox out.
 INBOX_WAIT_SECONDS = 60.0
-#: Most characters of the reason that are stored in reconciler_outage.
+#: Maximum number of characters of the reason that are stored in reconciler_outage.
 _REASON_CHARACTERS = 300
 
 Progress = Callable[[int], None]

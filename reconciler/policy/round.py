@@ -56,7 +56,7 @@ TRICKLE_PER_SECOND = 1.0
 TRICKLE_BURST = 10.0
 #: Pause between two looks at a group's queues while none of its keys is due.
 NOTE_QUEUES_SECONDS = 60.0
-#: Most passes over due keys in one round, as long as databases alone settle most keys of the last pass.
+#: Maximum number of passes over due keys in one round, as long as databases alone settle most keys of the last pass.
 CATCH_UP_PASSES = 10
 
 

@@ -37,12 +37,12 @@ class SweepRules:
     keep_seconds: float = OUTBOX_KEEP_DAYS * 86_400.0
     #: The brokers' fileReservedTime. Rows that are older are not judged again after a change of tags.
     retention_seconds: float = RETENTION_SECONDS
-    #: Most rows that one transaction deletes.
+    #: Maximum number of rows that one transaction deletes.
     delete_rows: int = 500
-    #: Most transactions that delete rows in one sweep of one source.
+    #: Maximum number of transactions that delete rows in one sweep of one source.
     delete_transactions_maximum: int = 20
     page_rows: int = 1_000
-    #: Most pages in one sweep of one source. The next sweep continues after these pages.
+    #: Maximum number of pages in one sweep of one source. The next sweep continues after these pages.
     pages_maximum: int = 100
 
 

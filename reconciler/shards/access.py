@@ -38,7 +38,7 @@ from reconciler.silence import Silence
 RedisClient: TypeAlias = redis.Redis | RedisCluster
 
 TIMEOUT_SECONDS_DEFAULT = 2.0
-#: Most connections of one client, in a cluster to each node; the client refuses one more with RedisAway.
+#: Maximum number of connections of one client, in a cluster to each node; the client refuses one more with RedisAway.
 CONNECTIONS_MAX = 256
 #: Arguments that only connections to the service get, and connections to its Sentinels do not.
 _OF_THE_SERVICE = ("decode_responses", "redis_connect_func", "credential_provider")

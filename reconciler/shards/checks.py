@@ -56,7 +56,7 @@ ALLOW_COMMANDS = Code("shards.allow-commands")
 #: The first version with ZDIFFSTORE.
 VERSION_MIN = (6, 2)
 MEMORY_SHARE_MAX = 0.7
-#: Most characters of a server's refusal that are shown.
+#: Maximum number of characters of a server's refusal that are shown.
 _SHOWN_CHARACTERS_MAX = 1_000
 
 

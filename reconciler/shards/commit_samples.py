@@ -10,7 +10,7 @@ from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.shards.access import RedisClient, translated_errors
 
-#: Most members that are read, for all shards of a subscription together.
+#: Maximum number of members that are read, for all shards of a subscription together.
 SAMPLE_MEMBERS = 100
 
 

@@ -44,7 +44,7 @@ from reconciler.shards.values import (
 
 #: Members that one SSCAN asks for.
 APART_PAGE_KEYS = 500
-#: Most small rounds in one pipeline. The last round of a pipeline waits for all rounds before it.
+#: Maximum number of small rounds in one pipeline. The last round of a pipeline waits for all rounds before it.
 ROUNDS_A_PIPELINE = 32
 
 _READING = RedisScript("reconciler.shards", "reading.lua")

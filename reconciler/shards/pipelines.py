@@ -17,7 +17,8 @@ from reconciler.shards.access import RedisClient
 
 T = TypeVar("T")
 
-#: Most commands in one pipeline. Other clients wait for all of them: some 15 ms for scripts, less than 1 ms for HGET.
+#: Maximum number of commands in one pipeline. Other clients wait for all of them: some 15 ms for scripts, less than 1
+#: ms for HGET.
 PIPELINE_COMMANDS_MAX = 1_000
 
 #: The key that decides the node, and the command with all its arguments.

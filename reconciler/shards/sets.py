@@ -32,7 +32,7 @@ from reconciler.shards.values import text_of
 
 _log = logging.getLogger(__name__)
 
-#: Most members of one SADD. Such a command delays Redis' other clients by about 1 ms.
+#: Maximum number of members of one SADD. Such a command delays Redis' other clients by about 1 ms.
 MEMBERS_MAX = 2_000
 
 #: The usual number of members in one command of a big batch, and the most keys that are packed before they are sent.

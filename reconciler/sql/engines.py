@@ -47,7 +47,7 @@ from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECOND
 logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT_SECONDS_DEFAULT = 5.0
-#: Most other writers, one after the other, for which a connection to a new SQLite file waits.
+#: Maximum number of other writers, one after the other, for which a connection to a new SQLite file waits.
 _WAL_TRIES_MAX = 100
 CONNECT_TIMEOUT_SECONDS = 5
 CONNECT_TIMEOUT_SECONDS_MIN = 2
@@ -62,7 +62,7 @@ _MYSQL_USUAL = (
     "completion_type=0",
     "sql_mode=REPLACE(@@sql_mode, 'EMPTY_STRING_IS_NULL', ',')",
 )
-#: Most characters of a driver's text that our errors repeat.
+#: Maximum number of characters of a driver's text that our errors repeat.
 DRIVER_WORDS_CHARACTERS_MAX = 300
 #: Patterns of texts of drivers, servers and pgbouncer, each with its remedy. The first match counts.
 _REMEDIES = tuple(

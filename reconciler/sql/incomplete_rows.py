@@ -23,12 +23,12 @@ from reconciler.sql.timely_pages import TimelyPages
 
 #: Age below which the handler of a row may still be running: RocketMQ gives it 15 minutes (consumeTimeout).
 YOUNG_SECONDS = 900.0
-#: Most milliseconds between the two rows of one effect. Their times limit the search, because no index has
+#: Maximum number of milliseconds between the two rows of one effect. Their times limit the search, because no index has
 #: `duplicate_of`.
 FORMER_NAME_WITHIN_MS = 60_000
-#: Most rows of one statement that reads named keys, and of one transaction that acts.
+#: Maximum number of rows of one statement that reads named keys, and of one transaction that acts.
 ROWS_AT_ONCE = 500
-#: Most rows of one statement that reads all rows of a group.
+#: Maximum number of rows of one statement that reads all rows of a group.
 ROWS_READ = 5_000
 
 

@@ -19,7 +19,7 @@ from reconciler.sql.rights import is_refused
 
 logger = logging.getLogger(__name__)
 
-#: Most characters of a text that an error shows.
+#: Maximum number of characters of a text that an error shows.
 _SHOWN_CHARACTERS = 80
 
 

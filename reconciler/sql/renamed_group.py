@@ -22,9 +22,9 @@ from reconciler.sql.tables import column_names, inbox
 from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import BEHIND, WitnessDatabase
 
-#: Most rows of one transaction.
+#: Maximum number of rows of one transaction.
 PAGE_ROWS = 500
-#: Most rows of one statement that reads rows to count them.
+#: Maximum number of rows of one statement that reads rows to count them.
 COUNTED_ROWS = 5_000
 #: Longest wait for the end of writing transactions, and the pause between two looks for them.
 WAIT_SECONDS = 10.0

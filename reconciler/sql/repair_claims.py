@@ -51,10 +51,10 @@ _SEEN_UNTIL_MS: sa.BindParameter[int | None] = sa.bindparam(_SEEN[1], type_=sa.B
 
 _Place: TypeAlias = tuple[str, str, str, str]
 
-#: Most keys of one statement, because SQLite allows 32 766 parameters.
+#: Maximum number of keys of one statement, because SQLite allows 32 766 parameters.
 KEYS_A_STATEMENT = 500
 
-#: Most pages of due rows that one call reads while it has not found enough rows to claim.
+#: Maximum number of pages of due rows that one call reads while it has not found enough rows to claim.
 _PAGES_MAX = 20
 
 #: Each unfinished state is named, because for "not DONE" a database would read all repairs of the past.

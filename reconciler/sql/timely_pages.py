@@ -21,7 +21,7 @@ class TimelyPages:
     """
 
     def __init__(self) -> None:
-        #: Most rows of one statement; None as long as no statement was too slow.
+        #: Maximum number of rows of one statement; None as long as no statement was too slow.
         self._rows_max: int | None = None
 
     def read(

@@ -268,7 +268,7 @@ class WitnessDatabase:
         #: The last sign of life that was seen, and the time up to which this sign proves that every row is here.
         self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
-        #: Most keys of one statement; None as long as no statement was too slow.
+        #: Maximum number of keys of one statement; None as long as no statement was too slow.
         self._keys_max: int | None = None
 
     def probe(

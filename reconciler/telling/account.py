@@ -37,7 +37,8 @@ from reconciler.policy.ports.ledger import Candidates
 from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardMemory, ShardState
 from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 
-#: Most pages of one shard's pending keys that are compared with the ledger's rows. Open rows have no such limit.
+#: Maximum number of pages of one shard's pending keys that are compared with the ledger's rows. Open rows have no such
+#: limit.
 PAGES_MAX = 40
 
 #: A subscription without a round is an alarm if another subscription already had a round this long ago. After a start

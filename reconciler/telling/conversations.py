@@ -31,9 +31,9 @@ from reconciler.telling.ports.notices import Conversation, Notice, PastTroubles,
 GATHER_SECONDS = 5.0
 #: A row that becomes visible this long after its time may be missed. Transactions of the ledger take only seconds.
 LATE_COMMIT_MS = 600_000
-#: Most rows that are counted for one message. A larger number means "more than these".
+#: Maximum number of rows that are counted for one message. A larger number means "more than these".
 COUNTED_TROUBLES_MAX = 100_000
-#: Most troubles that wait for a person and are counted. A larger number means "more than these".
+#: Maximum number of troubles that wait for a person and are counted. A larger number means "more than these".
 STANDING_TROUBLES_MAX = 10_000
 #: Kinds of troubles that happen at a time. Such troubles are reported even after their end. All other kinds last until
 #: their end.

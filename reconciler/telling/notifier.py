@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 
 LEDGER_SILENT = Code("wiring.ledger-silent")
 
-#: Most messages of all notifiers that are sent at the same moment. A notifier sends its messages one after the other.
+#: Maximum number of messages of all notifiers that are sent at the same moment. A notifier sends its messages one after
+#: the other.
 SENT_AT_ONCE_MAX = 4
 BACKOFF = Backoff(first_seconds=5.0, longest_seconds=300.0)
 #: Pause after a refusal by a receiver. The pause is long, because a person has to correct something.

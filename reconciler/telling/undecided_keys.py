@@ -28,9 +28,10 @@ _BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMB
 BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
 BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
 
-#: Most pages of a subscription's UNKNOWN rows that are read if the ledger was not upgraded. The oldest rows come first.
+#: Maximum number of pages of a subscription's UNKNOWN rows that are read if the ledger was not upgraded. The oldest
+#: rows come first.
 PAGES_MAX = 20
-#: Most rows of one cause that are counted.
+#: Maximum number of rows of one cause that are counted.
 COUNTED_MAX = PAGES_MAX * PAGE_KEYS
 
 

@@ -21,12 +21,13 @@ from reconciler.web.access.addresses import Networks, counted_address
 
 logger = logging.getLogger(__name__)
 
-#: Most connections at once. Together with its other sockets, a process stays below 1,024, which many systems allow.
+#: Maximum number of connections at once. Together with its other sockets, a process stays below 1,024, which many
+#: systems allow.
 CONNECTIONS_MAX = 512
 #: Places of CONNECTIONS_MAX that are reserved for this machine and web.probe_addresses.
 KEPT_FOR_PROBES = 16
-#: Most connections of one address, or of one /64 network of IPv6. Proxies are exempt, because many people share a
-#: proxy.
+#: Maximum number of connections of one address, or of one /64 network of IPv6. Proxies are exempt, because many people
+#: share a proxy.
 OF_AN_ADDRESS_MAX = 64
 #: Longest time until the headers of a request have ended. It begins with the connection, before TLS, or with the first
 #: byte of a further request.
@@ -35,9 +36,9 @@ REQUEST_SECONDS_MAX = 5.0
 UNREAD_SECONDS_MAX = 10.0
 #: Bytes on their way to a client. Linux doubles them.
 UNREAD_BYTES_MAX = 128 << 10
-#: Most connections that have lost their place and are not closed yet.
+#: Maximum number of connections that have lost their place and are not closed yet.
 LEAVING_MAX = 64
-#: Most refusals that the event loop makes before it does other work.
+#: Maximum number of refusals that the event loop makes before it does other work.
 REFUSALS_AT_ONCE_MAX = 256
 TELL_SECONDS = 60.0
 THIS_MACHINE = ("127.0.0.1", "::1")

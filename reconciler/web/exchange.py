@@ -15,7 +15,7 @@ from reconciler.web.roles import ANYBODY, Visitor
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
-#: Most fields of one form or query. A bulk selection has one field per key.
+#: Maximum number of fields of one form or query. A bulk selection has one field per key.
 FIELDS_MAX = 10_000
 
 

@@ -17,7 +17,8 @@ logger = logging.getLogger(__name__)
 
 #: Pause between two looks at the environment. A process with a doubt looks again before it begins its work.
 _LOOK_AGAIN_SECONDS = 1.0
-#: Most characters of a broker's name and address. Longer texts are left out, so that name servers cannot fill Redis.
+#: Maximum number of characters of a broker's name and address. Longer texts are left out, so that name servers cannot
+#: fill Redis.
 _BROKER_CHARACTERS_MAX = 512
 
 

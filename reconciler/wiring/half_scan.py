@@ -23,7 +23,8 @@ __all__ = ["AclCredentials", "Progress", "ScanRequest", "TlsSettings", "scan_hal
 
 WITHOUT_MASTER = Code("scan.without-master")
 
-#: Most records per second that are read from one broker. A record costs the broker 4 to 9 microseconds of a core.
+#: Maximum number of records per second that are read from one broker. A record costs the broker 4 to 9 microseconds of
+#: a core.
 RECORDS_PER_SECOND = 20_000.0
 
 

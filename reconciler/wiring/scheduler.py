@@ -39,7 +39,7 @@ START_AGAIN_SECONDS = 2.0
 CLOCK_WATCH_SECONDS = 1.0
 #: A turn is planned at most its interval and this time ahead. The time includes a second of jitter.
 PLANNED_AHEAD_SECONDS_MAX = 2.0
-#: Most turns that run at the same time, of jobs whose turns another job begins.
+#: Maximum number of turns that run at the same time, of jobs whose turns another job begins.
 BEGUN_TURNS_MAX = 32
 #: Exit code after SIGINT, after a second SIGTERM, and after a stop that gave up waiting for a turn.
 INTERRUPTED = 130

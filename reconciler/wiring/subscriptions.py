@@ -8,7 +8,8 @@ from reconciler.errors import InvalidValue
 from reconciler.rocketmq.wire.codes import HALF_TOPIC
 from reconciler.settings.schema import Settings, SubscriptionSettings
 
-#: Most milliseconds by which `since` may be in the future, because the clock of its author may be ahead of this host's.
+#: Maximum number of milliseconds by which `since` may be in the future, because the clock of its author may be ahead of
+#: this host's.
 SINCE_AHEAD_MS = 60_000
 
 

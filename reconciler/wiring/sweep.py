@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 #: The report of a sweep that had nothing to do.
 NOTHING_SWEPT = SweepReport()
-#: Most outboxes that are swept in parallel.
+#: Maximum number of outboxes that are swept in parallel.
 OUTBOXES_AT_ONCE_MAX = 16
 #: The producer group that sends announcements. This group sends no halves, so brokers never check back with it.
 SWEEPER_GROUP = "reconciler-sweeper"

@@ -34,7 +34,7 @@ DIGEST_BYTES = 32
 _OTHER_SCHEMA = "it is of another schema version: write it with this version's collector, or audit it with its own"
 _BRING_BACK = "bring it back, or collect again; executors of a cluster must all see it under this path"
 _HASH_BYTES = 4 * 1024 * 1024
-#: Most characters of a value that a message repeats.
+#: Maximum number of characters of a value that a message repeats.
 _SHOWN_CHARACTERS_MAX = 60
 #: Largest believable time. A time beyond the year 5000 has another unit.
 TIME_MS_MAX = 10**14

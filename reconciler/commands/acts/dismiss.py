@@ -43,10 +43,10 @@ from reconciler.wiring.evidence import build_witnesses
 from reconciler.wiring.rounds import topic_plans
 from reconciler.words import said
 
-#: Most keys that one `dismiss --all` takes.
+#: Maximum number of keys that one `dismiss --all` takes.
 DISMISSED_MAX = 500
-#: Most keys of one command whose halves are reported although the person did not ask. The half of one key costs several
-#: questions to every broker.
+#: Maximum number of keys of one command whose halves are reported although the person did not ask. The half of one key
+#: costs several questions to every broker.
 HALVES_TOLD_MAX = 20
 
 

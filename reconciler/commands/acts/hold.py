@@ -19,7 +19,7 @@ from reconciler.wiring.subscriptions import require_topic
 
 logger = logging.getLogger(__name__)
 
-#: Most days until the end of a hold. A person who wants a longer hold gives no end.
+#: Maximum number of days until the end of a hold. A person who wants a longer hold gives no end.
 HELD_DAYS_MAX = 366
 #: Pause between two looks of `run` for holds whose end has passed.
 ENDS_SECONDS = 5.0

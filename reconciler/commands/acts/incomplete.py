@@ -22,7 +22,7 @@ from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.subscriptions import find_subscription, subscription_of
 from reconciler.words import said
 
-#: Most rows of one act. Further rows are reported, and are left to the next act.
+#: Maximum number of rows of one act. Further rows are reported, and are left to the next act.
 ROWS_MAX = 100_000
 _DONE = {Ending.ACCEPT: "accepted", Ending.DELETE: "deleted"}
 _WOULD_BE = {ending: f"would be {done}" for ending, done in _DONE.items()}

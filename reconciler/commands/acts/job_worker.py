@@ -48,7 +48,7 @@ LOOK_SECONDS = 1.0
 AGAIN_SECONDS = 10.0
 #: A process that ends waits for the current key up to this time.
 STOP_SECONDS_MAX = 20.0
-#: Most keys of one job that are stored with the reason of their bad end.
+#: Maximum number of keys of one job that are stored with the reason of their bad end.
 LINES_MAX = 500
 _REASON_CHARACTERS = 300
 

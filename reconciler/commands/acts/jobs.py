@@ -23,7 +23,7 @@ from reconciler.wiring.subscriptions import require_subscription
 
 #: Most left-out keys that a job names.
 LEFT_NAMED_MAX = 100
-#: Most characters of a reason.
+#: Maximum number of characters of a reason.
 REASON_CHARACTERS_MAX = 500
 
 

@@ -46,15 +46,16 @@ from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import require_subscription
 from reconciler.words import said, said_and_coded
 
-#: Most messages of one business id that are looked at.
+#: Maximum number of messages of one business id that are looked at.
 NAMED_MAX = 20
 #: Outcomes after which no person has to do anything.
 WELL = frozenset({"sent", "done", "cancelled"})
-#: Most keys of one `repair --all`.
+#: Maximum number of keys of one `repair --all`.
 REPAIR_KEYS_MAX = 10_000
-#: Most keys whose seen words the form of a preview carries. This is half of the fields that a form may have.
+#: Maximum number of keys whose seen words the form of a preview carries. This is half of the fields that a form may
+#: have.
 SHOWN_KEYS_MAX = 5_000
-#: Most keys of one look.
+#: Maximum number of keys of one look.
 _LOOKED_AT_MAX = 500
 
 

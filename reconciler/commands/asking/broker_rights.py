@@ -33,7 +33,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.wiring.evidence import pop_groups
 from reconciler.wiring.subscriptions import subscription_of, unique_key_topics
 
-#: Most refusals that one line shows.
+#: Maximum number of refusals that one line shows.
 RIGHTS_SHOWN_MAX = 5
 #: No message has this key.
 _KEY = "RECONCILER_RIGHTS"

@@ -38,9 +38,9 @@ QUERY_KEY = Code(
 )
 HALVES_NOT_KEPT = Code("business.halves-not-kept", topic=Field.NAME)
 HALVES_LOOKED_UP = Code("business.halves-looked-up", topic=Field.NAME)
-#: Most halves of one query key that a line names.
+#: Maximum number of halves of one query key that a line names.
 _NAMED_MAX = 10
-#: Most unknown keys of one command for which known keys that differ in case alone are looked for.
+#: Maximum number of unknown keys of one command for which known keys that differ in case alone are looked for.
 HINTS_MAX = 5
 
 

@@ -24,7 +24,7 @@ from reconciler.wiring.connections import Connections
 
 CHECK_SERVICE_STANDS = Code("wiring.check-service-stands", minutes=Field.NUMBER)
 
-#: Most repetitions of a pull whose offset lies before the beginning of the queue.
+#: Maximum number of repetitions of a pull whose offset lies before the beginning of the queue.
 _STEPS_MAX = 3
 
 

@@ -33,7 +33,7 @@ ADD_SECTION = Code("doctor.add-section")
 READER_WITH_ROWS_OF = Code("doctor.reader-with-rows-of", group=Field.NAME)
 IF_RENAMED = Code("doctor.if-renamed")
 
-#: Most keys of each inbox that are looked up in all inboxes.
+#: Maximum number of keys of each inbox that are looked up in all inboxes.
 NEWEST_KEYS = 500
 
 

@@ -21,7 +21,7 @@ BOTH_MAY_NOT = Code("doctor.both-may-not", rights=Field.NAMES, why=Field.TEXT)
 GRANTS = Code("doctor.grants", statements=Field.FACTS)
 GRANT = Code("doctor.grant", verbs=Field.NAME, table=Field.NAME)
 
-#: Most tables with the same rights that a line names. Further tables are counted.
+#: Maximum number of tables with the same rights that a line names. Further tables are counted.
 TABLES_NAMED = 3
 
 

@@ -37,9 +37,9 @@ _NEEDS = (
     "name each inbox by --url with a login that has SELECT and INSERT on reconciler_inbox: the owner's, or one that "
     "docs/reference/rights.md lists for `group rename`"
 )
-#: Most lines of one kind that a refusal names.
+#: Maximum number of lines of one kind that a refusal names.
 NAMED_MAX = 10
-#: Most open losses whose repairs are looked at.
+#: Maximum number of open losses whose repairs are looked at.
 LOSSES_MAX = 10_000
 _AT_WORK = (RepairState.OPEN, RepairState.SENDING, RepairState.SENT)
 

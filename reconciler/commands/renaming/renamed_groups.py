@@ -24,7 +24,7 @@ from reconciler.wiring.connections import Connections
 RENAME_WITHOUT_END = Code("status.rename-without-end", group=Field.NAME)
 RENAMED_GROUP_HAS_MEMBERS = Code("status.renamed-group-has-members", group=Field.NAME, number=Field.NUMBER)
 
-#: Most renames of an environment that are looked at. The newest renames count.
+#: Maximum number of renames of an environment that are looked at. The newest renames count.
 RENAMES_MAX = 1_000
 #: A rename that did nothing for this time counts as dead. Only one rename of an environment runs at a time.
 LEASE_SECONDS = 60.0

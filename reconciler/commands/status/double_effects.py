@@ -19,7 +19,7 @@ EFFECT_AFTER_DISMISSAL = Code(
     "status.effect-after-dismissal", subscription=Field.NAME, number=Field.NUMBER, unique_key=Field.NAME
 )
 
-#: Most collisions that are looked at. Collisions are rare, and each collision waits for a person.
+#: Maximum number of collisions that are looked at. Collisions are rare, and each collision waits for a person.
 COLLISIONS_ASKED = 1_000
 
 

@@ -33,7 +33,7 @@ BREAKER = Code("status.breaker", topic=Field.NAME)
 #: A standstill shorter than this is not late. The limit is longer if ROUNDS_LATE_INTERVALS intervals are longer.
 ROUNDS_LATE_SECONDS_MIN = 300.0
 ROUNDS_LATE_INTERVALS = 60
-#: Most losses of a subscription that are looked at: one loss without a repair is enough for the line.
+#: Maximum number of losses of a subscription that are looked at: one loss without a repair is enough for the line.
 LOSSES_ASKED = 100
 
 

@@ -18,7 +18,7 @@ from reconciler.errors import TransientError
 from reconciler.policy.evidence import Lookup, StoredMessage
 from reconciler.policy.ports.announcing import AnnouncementQueue
 
-#: Most pulls of one turn, so that announcements delay the scheduled difference for a limited time.
+#: Maximum number of pulls of one turn, so that announcements delay the scheduled difference for a limited time.
 PULLS_MAX = 1_000
 
 #: viewMessage(topic, unique key): finds any message with the key under the real topic, prepared or committed.

@@ -28,10 +28,11 @@ from reconciler.policy.judging.suspect import TRACEPARENT
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import RoundReport
 
-#: Most spans of one round for keys with the same verdict, or for repairs with the same step. Without this limit, a
-#: flood of keys could push a loss out of the queue. The round's span counts the spans that are left out.
+#: Maximum number of spans of one round for keys with the same verdict, or for repairs with the same step. Without this
+#: limit, a flood of keys could push a loss out of the queue. The round's span counts the spans that are left out.
 ALIKE_MAX = 100
-#: Most characters that are kept of a text from outside. Invisible characters are replaced by their numbers afterwards.
+#: Maximum number of characters that are kept of a text from outside. Invisible characters are replaced by their numbers
+#: afterwards.
 TEXT_CHARACTERS_MAX = 400
 #: Problems of a round that its span lists.
 PROBLEMS_MAX = 16

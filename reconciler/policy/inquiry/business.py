@@ -30,7 +30,7 @@ from reconciler.policy.inquiry.case_file import CaseFile, F, Question
 from reconciler.policy.ports.evidence import BusinessQueries, HalfReading
 from reconciler.policy.ports.ledger import NotedHalf, NotedHalves
 
-#: Most messages of one business key that a reason names.
+#: Maximum number of messages of one business key that a reason names.
 SIBLINGS_NAMED_MAX = 5
 _NO_COPY = NO_COPY_WITH_KEY()
 #: The answer of an effect query about a message without a copy.

@@ -37,12 +37,12 @@ from reconciler.policy.inquiry.delivery import difference, group_position, of_ro
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.ledger import NAMED_BY_PLACE, Repair
 
-#: Most keys in one page of pending, in one read of the ledger, and in one query of an inbox or outbox.
+#: Maximum number of keys in one page of pending, in one read of the ledger, and in one query of an inbox or outbox.
 PAGE_KEYS = 500
 #: Messages that are older than this may be gone. Brokers with a full disk delete before fileReservedTime, and some
 #: brokers keep messages for a shorter time than the settings say.
 SURELY_KEPT_SECONDS_MAX = 18 * 3600.0
-#: Most messages of one business key whose copies are looked for. The youngest are chosen.
+#: Maximum number of messages of one business key whose copies are looked for. The youngest are chosen.
 SIBLINGS_ASKED_MAX = 16
 
 F = TypeVar("F", bound="CaseFile")

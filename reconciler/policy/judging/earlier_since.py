@@ -20,7 +20,7 @@ from reconciler.policy.ports.ledger import Candidate, Candidates
 
 EARLIER_SINCE = Code("round.earlier-since", number=Field.NUMBER, first=Field.NAME)
 
-#: Most pages of rows that one round reads.
+#: Maximum number of pages of rows that one round reads.
 PAGES_MAX = 10
 #: The earlier verdicts of rows that lie before the time. Most rows had none.
 _KINDS = (None, *sorted(LOSSES))

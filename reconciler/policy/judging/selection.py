@@ -31,7 +31,7 @@ from reconciler.policy.ports.rounds import PendingKey, ShardMemory
 #: The smallest page of pending keys for a shard with little room left. Keys that the ledger knows are skipped, so a
 #: smaller page might find none.
 PAGE_KEYS_MIN = 50
-#: Most pending keys that a round walks through.
+#: Maximum number of pending keys that a round walks through.
 SCAN_MAX = 20_000
 #: Most REJECTED keys whose halves one round looks at, because forged keys must not cost brokers one look-up each.
 HALVES_MAX = 10
@@ -47,9 +47,9 @@ class SelectionRules:
     """How many keys are selected, and how carefully."""
 
     skew_margin_seconds: float = SKEW_MARGIN_SECONDS
-    #: Most keys of a subscription that one pass judges, and for which one round asks brokers.
+    #: Maximum number of keys of a subscription that one pass judges, and for which one round asks brokers.
     candidates_max: int = CANDIDATES_MAX
-    #: Most pending keys that one round walks through. Keys that the ledger knows already are skipped.
+    #: Maximum number of pending keys that one round walks through. Keys that the ledger knows already are skipped.
     scan_max: int = SCAN_MAX
     halves_max: int = HALVES_MAX
     #: The brokers' fileReservedTime.

@@ -35,7 +35,7 @@ TRACEPARENT = "traceparent"
 COMMIT_QUERY = "commit_query"
 #: A field of the evidence: what the effect query says, {"presence", "detail"}.
 EFFECT_QUERY = "effect_query"
-#: Most characters of the reason that are stored, because a reason may repeat texts of a half.
+#: Maximum number of characters of the reason that are stored, because a reason may repeat texts of a half.
 REASON_CHARACTERS_MAX = 2_000
 
 

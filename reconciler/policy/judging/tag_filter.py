@@ -30,7 +30,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import OutboxEvidence
 from reconciler.policy.ports.rounds import ShardMemory
 
-#: Most keys of a subscription that are compared in one round. At least one page per shard is compared.
+#: Maximum number of keys of a subscription that are compared in one round. At least one page per shard is compared.
 COMPARED_KEYS_MAX = 100_000
 
 

@@ -11,7 +11,7 @@ R = TypeVar("R")
 
 #: A question that was sent. The thread that asked calls it once; the call waits and returns the answer.
 Asked: TypeAlias = Callable[[], R]
-#: Most questions of one thread that are under way, and so the most unread answers in memory.
+#: Maximum number of questions of one thread that are under way, and so the most unread answers in memory.
 ASKED_MAX = 64
 
 

@@ -75,7 +75,7 @@ from reconciler.policy.repairing.rungs import Act, first_rung
 BATCH = 64
 #: The step of a case until decide() has answered.
 _UNDECIDED = RepairStep(act=Act.WRITE, state=RepairState.OPEN, rung=Rung.END, reason=NOT_DECIDED())
-#: Most decisions on one row in one pass. The longest way is SENT, climb, ask, send, written.
+#: Maximum number of decisions on one row in one pass. The longest way is SENT, climb, ask, send, written.
 STEPS_MAX = 24
 #: The answer that a hand-over row gets when it is withdrawn from its worker.
 WITHDRAWN = REPAIR_WITHDRAWN()

@@ -43,7 +43,7 @@ _RECEIVE_BYTES = 256 * 1024
 #: Seconds between two checks of time-outs while nothing arrives.
 _TICK_SECONDS = 0.25
 _OPAQUE_MASK = 0x7FFF_FFFF
-#: Most refusals that are logged for one connection.
+#: Maximum number of refusals that are logged for one connection.
 _TOLD_MAX = 100
 #: Response codes that may mean a refusal by access control.
 _REFUSALS = frozenset({int(ResponseCode.SYSTEM_ERROR), int(ResponseCode.NO_PERMISSION)})
@@ -72,7 +72,7 @@ class PeerSilent(ConnectionLost):
 class ConnectionLimits:
     """The limits of one connection."""
 
-    #: Most requests that wait for an answer. A further request is refused with BrokerBusy.
+    #: Maximum number of requests that wait for an answer. A further request is refused with BrokerBusy.
     in_flight: int = 8_192
     #: Longest time between the first and the last byte of a frame that arrives.
     frame_seconds: float = 30.0

@@ -10,9 +10,9 @@ from reconciler.errors import BrokerBusy, RequestTimeout
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command
 
-#: Most requests to one broker at the same time.
+#: Maximum number of requests to one broker at the same time.
 REQUESTS_MAX = 64
-#: Most bytes in the bodies of the waiting requests. A request with a larger body is sent alone.
+#: Maximum number of bytes in the bodies of the waiting requests. A request with a larger body is sent alone.
 BYTES_MAX = 16 * 1024 * 1024
 
 

@@ -25,7 +25,8 @@ from reconciler.rocketmq.wire.tolerant_json import JsonKey, JsonValue, parse_obj
 
 T = TypeVar("T")
 
-#: Most queues that a route may name. No broker is configured with more, and a hostile route must not fill the memory.
+#: Maximum number of queues that a route may name. No broker is configured with more, and a hostile route must not fill
+#: the memory.
 MAXIMUM_QUEUES = 65_536
 
 

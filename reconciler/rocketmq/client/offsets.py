@@ -18,7 +18,7 @@ T = TypeVar("T")
 #: The address of a broker, and a queue of this broker.
 Placed = tuple[str, MessageQueue]
 
-#: Most requests that are sent before the first answer is awaited.
+#: Maximum number of requests that are sent before the first answer is awaited.
 SENT_AT_ONCE = 64
 #: Seconds that the connection may take to fail a request whose time is over.
 _GIVEN_UP_WITHIN_SECONDS = 1.0

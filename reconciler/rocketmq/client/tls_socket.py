@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 
-#: Most bytes that one TLS record holds.
+#: Maximum number of bytes that one TLS record holds.
 _RECORD_BYTES = 16 * 1024
 
 

@@ -39,8 +39,8 @@ class CacheLimits:
 
     messages: int = 1_000
     bytes: int = 100 * 1024 * 1024
-    #: Most offsets between the smallest offset that is not done and the next offset to pull. The consumer repeats this
-    #: whole span after a restart, so one stuck message must not let the span grow without end.
+    #: Maximum number of offsets between the smallest offset that is not done and the next offset to pull. The consumer
+    #: repeats this whole span after a restart, so one stuck message must not let the span grow without end.
     span: int = 2_000
 
 

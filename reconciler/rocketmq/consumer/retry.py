@@ -29,7 +29,7 @@ _DELAY_BY_BROKER = 0
 _DELAY_DEAD_LETTER = -1
 _FIRST_DELAY_LEVEL = 3
 _LAST_DELAY_LEVEL = 18
-#: Most brokers to which this client tries to send a retry copy.
+#: Maximum number of brokers to which this client tries to send a retry copy.
 _COPY_ATTEMPTS = 3
 
 _STORED = frozenset(int(status.value) for status in SendStatus)

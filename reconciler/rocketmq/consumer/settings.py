@@ -8,7 +8,7 @@ from reconciler.errors import InvalidValue
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.process_queue import CacheLimits
 
-#: Most messages that a broker returns for one pull by default (maxTransferCountOnMessageInMemory).
+#: Maximum number of messages that a broker returns for one pull by default (maxTransferCountOnMessageInMemory).
 MAXIMUM_PULL_BATCH = 1_024
 #: DefaultMQPushConsumerImpl.checkConfig allows 65 535 ms.
 PULL_INTERVAL_SECONDS_MAX = 60.0
@@ -25,9 +25,9 @@ class PushSettings:
     consume_timestamp_ms: int = 0
     #: Threads that run the listener.
     threads: int = 20
-    #: Most messages of one call of the listener.
+    #: Maximum number of messages of one call of the listener.
     batch_size: int = 1
-    #: Most messages of one pull.
+    #: Maximum number of messages of one pull.
     pull_batch_size: int = 32
     #: Pause after a pull that brought all messages of the queue. The next pull then brings several messages, which is
     #: cheaper but later. The pullInterval of DefaultMQPushConsumer also pauses while more messages wait, which would

@@ -25,7 +25,7 @@ from reconciler.rocketmq.wire.record import MessageRecord, decode_records
 
 logger = logging.getLogger(__name__)
 
-#: Most threads that answer check-backs of one group. They are started on demand.
+#: Maximum number of threads that answer check-backs of one group. They are started on demand.
 THREADS_MAX = 5
 #: Most check-backs that wait for a thread. Further ones are dropped and counted, and the broker asks again.
 QUEUE_CAPACITY = 2_000

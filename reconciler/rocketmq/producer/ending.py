@@ -26,7 +26,7 @@ _FOR_NOW = frozenset(
         ResponseCode.ILLEGAL_OPERATION,
     }
 )
-#: Most characters of an END's remark, which is for the broker's log.
+#: Maximum number of characters of an END's remark, which is for the broker's log.
 _REMARK_CHARACTERS = 500
 #: The remark of every broker version, apart from the case of the first letter.
 _HALF_GONE = "find prepared transaction message failed"

@@ -53,7 +53,7 @@ def ask_again(secret: object, refused: str) -> bool:
 _BLOCK_BYTES = 64
 _INNER_PAD = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER_PAD = bytes(byte ^ 0x5C for byte in range(256))
-#: Most sets of field names whose order is kept. A client sends about thirty of them.
+#: Maximum number of sets of field names whose order is kept. A client sends about thirty of them.
 _ORDERS_MAX = 256
 
 _Order: TypeAlias = Callable[[Mapping[str, str]], tuple[str, ...]]

@@ -14,7 +14,8 @@ from reconciler.rocketmq.wire.properties import NAME_END, SYSTEM_PROPERTIES, VAL
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]{1,127}", re.ASCII)
 #: Largest body that brokers and clients take by default (maxMessageSize).
 MAXIMUM_BODY_BYTES = 4 * 1024 * 1024
-#: Most bytes of the service's own properties. The remaining 2 048 bytes are for properties that client and broker add.
+#: Maximum number of bytes of the service's own properties. The remaining 2 048 bytes are for properties that client and
+#: broker add.
 MAXIMUM_OWN_PROPERTIES_BYTES = 32_767 - 2_048
 #: Number of delay levels that brokers have by default (messageDelayLevel: 1s 5s 10s 30s 1m ... 2h).
 MAXIMUM_DELAY_LEVEL = 18

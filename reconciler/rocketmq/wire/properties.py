@@ -9,7 +9,7 @@ from reconciler.errors import MalformedInput
 NAME_END = "\x01"
 VALUE_END = "\x02"
 
-#: Most bytes of a property text, because its length is stored as a signed 16-bit number.
+#: Maximum number of bytes of a property text, because its length is stored as a signed 16-bit number.
 MAXIMUM_PROPERTIES_BYTES = 32_767
 
 #: Names that clients and brokers set themselves (MessageConst, 3.2.6 to 5.5.0). Names that a caller may set are left
@@ -30,7 +30,7 @@ SYSTEM_PROPERTIES = frozenset(
     }
 )  # fmt: skip
 
-#: Most digits of a number in a property.
+#: Maximum number of digits of a number in a property.
 DIGITS_MAX = 18
 #: Largest values of Java's int and long.
 INT_MAX = 2**31 - 1

@@ -128,7 +128,7 @@ class LedgerLife(KeyInLedger):
     actions: Sequence[OperatorAction] = ()
 
 
-#: Most other environments that a sentence names.
+#: Maximum number of other environments that a sentence names.
 ENVIRONMENTS_NAMED = 5
 
 

@@ -16,7 +16,7 @@ from reconciler.errors import UsageError
 
 PASSWORD_CHARACTERS_MIN = 12
 PASSWORD_CHARACTERS_MAX = 1_000
-#: Most comparisons at once, for unknown devices and for known devices. Each comparison takes 64 MiB.
+#: Maximum number of comparisons at once, for unknown devices and for known devices. Each comparison takes 64 MiB.
 COMPARISONS_AT_ONCE_MAX = 2
 OF_KNOWN_DEVICES_MAX = 1
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from reconciler.clock import Clock
 
-#: Most counted texts. Above this number, the entry whose last failure is oldest is forgotten.
+#: Maximum number of counted texts. Above this number, the entry whose last failure is oldest is forgotten.
 COUNTED_MAX = 20_000
 
 

@@ -17,7 +17,7 @@ from reconciler.web.exchange import WebRefusal, WebRequest
 from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices
 
-#: Most characters of a wrong value in a refusal.
+#: Maximum number of characters of a wrong value in a refusal.
 _VALUE_CHARACTERS = 80
 
 

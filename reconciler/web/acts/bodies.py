@@ -16,7 +16,7 @@ from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Most bytes of a body that are shown, from its beginning.
+#: Maximum number of bytes of a body that are shown, from its beginning.
 SHOWN_BYTES_MAX = 64 * 1024
 
 

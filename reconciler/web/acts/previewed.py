@@ -16,9 +16,9 @@ from reconciler.web.acts.act import ActRequest
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Most messages of one preview. Brokers and databases are asked about each message.
+#: Maximum number of messages of one preview. Brokers and databases are asked about each message.
 PREVIEWED_MAX = 100
-#: Most changed lines in the sentence of a refusal. The refusal's data has all changed lines.
+#: Maximum number of changed lines in the sentence of a refusal. The refusal's data has all changed lines.
 LINES_TOLD = 3
 
 SEEN: Any = Field(

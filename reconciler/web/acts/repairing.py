@@ -37,8 +37,8 @@ from reconciler.web.exchange import WebRefusal
 from reconciler.web.roles import WebRole
 from reconciler.web.services import WebServices
 
-#: Most keys that one request repairs. More keys become a job, because a browser must not wait for a hundred answers of
-#: slow brokers.
+#: Maximum number of keys that one request repairs. More keys become a job, because a browser must not wait for a
+#: hundred answers of slow brokers.
 REPAIRED_AT_ONCE_MAX = 5
 #: Schema of acts that are decided message by message. They are a person's hand-over and its cancellation.
 _NAMED: Any = {

@@ -45,7 +45,7 @@ LIMIT_MAX, LIMIT_DEFAULT = 1_000, 100
 PAGED = (
     Parameter(
         name="limit",
-        doc="Most rows of a page.",
+        doc="Maximum number of rows of a page.",
         schema=between(1, LIMIT_MAX, default=LIMIT_DEFAULT),
     ),
     Parameter(
@@ -66,7 +66,7 @@ NOTES: Mapping[str, Schema] = {
 ANSWERS = {200: "a page", **BAD_PARAMETER, 503: "the ledger is away"}
 #: Kind of a value that a listing computes -> schema of the value.
 _MADE: Mapping[str, Schema] = {"text": TEXT, "flag": FLAG, "fact": nullable(FACT)}
-#: Most floors in one answer. The answer has a floor for each queue of all subscriptions.
+#: Maximum number of floors in one answer. The answer has a floor for each queue of all subscriptions.
 QUEUES_MAX = 10_000
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-#: Most statements of one audit that are kept. Sums cover all statements.
+#: Maximum number of statements of one audit that are kept. Sums cover all statements.
 STATEMENTS_MAX = 500
-#: Most differences of one audit that are kept. The same limit holds for remarks.
+#: Maximum number of differences of one audit that are kept. The same limit holds for remarks.
 LINES_MAX = 100
-#: Most characters of one text that are kept, because a name in a hostile statement may be long.
+#: Maximum number of characters of one text that are kept, because a name in a hostile statement may be long.
 TEXT_CHARACTERS_MAX = 300
 #: Verdicts of a statement on its audit. The list begins with the worst verdict.
 VERDICTS = ("no answer", "violations", "clean")

@@ -13,9 +13,9 @@ from zoneinfo import ZoneInfo
 
 from reconciler.web.audits.check import AuditCheck, AuditState, AuditStatement
 
-#: Most marked days of one window. An audit usually covers a day or a month.
+#: Maximum number of marked days of one window. An audit usually covers a day or a month.
 WINDOW_DAYS_MAX = 62
-#: Most days without a statement that are counted. The count goes back from the last such day.
+#: Maximum number of days without a statement that are counted. The count goes back from the last such day.
 MISSING_DAYS_MAX = 1_000
 #: A day is audited on the next day. It counts as missing only after that next day.
 _AUDITED_WITHIN = timedelta(days=2)

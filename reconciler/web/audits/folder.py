@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-#: Most names of the folder that are read.
+#: Maximum number of names of the folder that are read.
 NAMES_MAX = 10_000
-#: Most audits that are considered, which is a year of days. The audits with the last names count.
+#: Maximum number of audits that are considered, which is a year of days. The audits with the last names count.
 AUDITS_MAX = 400
-#: Most files of one audit that are compared to notice a change. The same limit holds for files of its statements.
+#: Maximum number of files of one audit that are compared to notice a change. The same limit holds for files of its
+#: statements.
 FILES_MAX = 2_000
 REPORT = "report.html"
 REPORT_BYTES_MAX = 16 * 1024**2

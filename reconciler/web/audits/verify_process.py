@@ -17,7 +17,7 @@ from reconciler.web.audits.check import AuditCheck, check_of, unanswered
 
 #: Time limit of a verification, which is enough to read an output with all its evidence.
 SECONDS_MAX = 600.0
-#: Most bytes of output, which are enough for a thousand differences of 4 000 characters.
+#: Maximum number of bytes of output, which are enough for a thousand differences of 4 000 characters.
 OUTPUT_BYTES_MAX = 32 * 1024**2
 #: Reasons of the audit that do not come from the files. An audit with such a reason is soon verified again.
 _PASSING = frozenset({"engine", "configuration"})

@@ -20,7 +20,8 @@ from reconciler.web.few_at_once import few_at_once
 from reconciler.web.services import WebServices
 
 ROWS_A_PAGE = 50
-#: Most statements of one audit on its page. A smaller limit holds for differences and for remarks. The API has more.
+#: Maximum number of statements of one audit on its page. A smaller limit holds for differences and for remarks. The API
+#: has more.
 STATEMENTS_SHOWN_MAX = 100
 LINES_SHOWN_MAX = 40
 #: Months whose previous and next months are also in the calendar.

@@ -28,7 +28,7 @@ from reconciler.web.console.view import view_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Most pages whose HTML is kept. Each language of a page counts.
+#: Maximum number of pages whose HTML is kept. Each language of a page counts.
 KEPT_MAX = 64
 _SVG = "image/svg+xml"
 _LIVE = re.compile(r"^<!-- live: ([\w -]+) -->\n(?:.*\n)*?<!-- /live -->\n", re.MULTILINE)

@@ -12,7 +12,7 @@ from reconciler.web.exchange import WebRequest, WebResponse
 from reconciler.web.few_at_once import asks_everything
 from reconciler.web.services import WebServices
 
-#: Most keys of one page. A preview has at most a hundred messages.
+#: Maximum number of keys of one page. A preview has at most a hundred messages.
 KEYS_MAX = 100
 
 

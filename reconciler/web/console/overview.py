@@ -24,9 +24,10 @@ from reconciler.web.exchange import WebRequest, WebResponse, json_response
 from reconciler.web.services import WebServices
 
 HOURS_DEFAULT = 4
-#: Most calm subscriptions that get a card each. More calm subscriptions share one line.
+#: Maximum number of calm subscriptions that get a card each. More calm subscriptions share one line.
 CALM_CARDS_MAX = 6
-#: Most causes on the card of losses. The same limit holds for holds and for subscriptions. A link leads to all of them.
+#: Maximum number of causes on the card of losses. The same limit holds for holds and for subscriptions. A link leads to
+#: all of them.
 INCIDENT_LINES_MAX = 12
 
 

@@ -11,7 +11,7 @@ from reconciler.web.console.view import view_of
 from reconciler.web.exchange import WebRefusal, WebRequest, WebResponse
 from reconciler.web.services import WebServices
 
-#: Most messages to which a refusal links.
+#: Maximum number of messages to which a refusal links.
 MESSAGES_MAX = 20
 
 

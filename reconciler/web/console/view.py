@@ -14,7 +14,7 @@ from reconciler.words import LANGUAGES
 
 COOKIE = "reconciler_view"
 COOKIE_SECONDS = 365 * 86_400
-#: Most languages of Accept-Language that are considered.
+#: Maximum number of languages of Accept-Language that are considered.
 _WISHES_MAX = 20
 
 
