@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,21 @@ grace_period_seconds = 2.0
     return file
 
 
+def with_effect_query(folder: Path, topic: str) -> str:
+    """The line of the subscription by which rows of the group's own table prove effects."""
+    file = folder / "effects.toml"
+    file.write_text(f"""
+[[effect_queries]]
+topic = "{topic}"
+group = "group_{topic}"
+database_url = "sqlite:///{folder}/bills.db"
+sql = "SELECT number, 'BILLED' FROM bills WHERE number IN (:keys)"
+key = "KEYS"
+applied = ["BILLED"]
+""")
+    return f'effect_query = "{file}"'
+
+
 class Shop:
     """A group that bills each message that it is given, and halves of producers that are gone or not."""
 
@@ -92,11 +107,21 @@ class Shop:
         self.keys: dict[str, str] = {}
         self.topic, self.group, self.folder = topic, f"producer_{topic}", folder
         self._instance = instance
+        with self._bills() as bills:
+            bills.execute("CREATE TABLE bills (number TEXT PRIMARY KEY)")
         self.consumer = PushConsumer(f"group_{topic}", instance=instance).subscribe(topic, "*")
 
     def bill(self, messages: Sequence[ReceivedMessage]) -> ConsumeStatus:
-        self.billed.update(one.properties["KEYS"] for one in messages)
+        orders = [one.properties["KEYS"] for one in messages]
+        with self._bills() as bills:
+            bills.executemany("INSERT OR IGNORE INTO bills VALUES (?)", [(order,) for order in orders])
+        self.billed.update(orders)
         return ConsumeStatus.CONSUME_SUCCESS
+
+    @contextmanager
+    def _bills(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.folder / "bills.db", timeout=30)) as bills, bills:
+            yield bills
 
     def half(self, order: str) -> None:
         """Of a producer that no broker knows: its END never comes."""

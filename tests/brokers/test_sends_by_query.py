@@ -17,7 +17,7 @@ from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Service
 from tests.brokers.addresses import Address
-from tests.brokers.query_shop import Shop, make_orders, settings
+from tests.brokers.query_shop import Shop, make_orders, settings, with_effect_query
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
@@ -39,11 +39,14 @@ class Answers(TransactionListener):
         return State.COMMIT
 
 
+@pytest.mark.parametrize("over", ["DELIVERED", "CONSUMED"], ids=["by the offset", "by an effect query"])
 @pytest.mark.set_up("commit queries in place of an outbox, and half messages as announcements")
 def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_broker(
-    place: Address, redis_server: RedisServer, tmp_path: Path, services: list[Service]
+    place: Address, redis_server: RedisServer, tmp_path: Path, services: list[Service], over: str
 ) -> None:
+    """`over`: the verdict on what was billed."""
     topic = place.new_topic("sends")
+    by_query = with_effect_query(tmp_path, topic) if over == "CONSUMED" else ""
     orders = [(one, "PAID") for one in ("dead-0", "dead-1", "twice", "alive-0", "alive-1")]
     make_orders(tmp_path, [*orders, ("cancelled", "CANCELLED")])
     config = settings(
@@ -52,7 +55,7 @@ def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_
         topic=topic,
         redis_url=redis_server.url,
         repairs=f'repairs.topics."{topic}" = true',
-        of_subscription="consumers_are_idempotent = true",
+        of_subscription=f"consumers_are_idempotent = true\n{by_query}",
     )
     with patient_instance(place.name_servers) as instance:
         shop = Shop(instance, topic, tmp_path)
@@ -76,8 +79,8 @@ def test_what_is_lost_is_billed_once_and_a_producer_that_answers_is_left_to_its_
             def is_settled() -> bool:
                 assert services[0].process.poll() is None, services[0].output[-3000:]
                 states, verdicts = shop.repairs(), shop.verdicts()
-                return all(states[one][0] == "DONE" and verdicts[one] == "DELIVERED" for one in lost) and all(
-                    verdicts.get(one) == "DELIVERED" for one in alive
+                return all(states[one][0] == "DONE" and verdicts[one] == over for one in lost) and all(
+                    verdicts.get(one) == over for one in alive
                 )
 
             eventually(is_settled, within_seconds=120)
