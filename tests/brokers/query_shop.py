@@ -108,7 +108,7 @@ class Shop:
         self.topic, self.group, self.folder = topic, f"producer_{topic}", folder
         self._instance = instance
         with self._bills() as bills:
-            bills.execute("CREATE TABLE bills (number TEXT PRIMARY KEY)")
+            bills.execute("CREATE TABLE IF NOT EXISTS bills (number TEXT PRIMARY KEY)")
         self.consumer = PushConsumer(f"group_{topic}", instance=instance).subscribe(topic, "*")
 
     def bill(self, messages: Sequence[ReceivedMessage]) -> ConsumeStatus:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from reconciler.errors import DatabaseAway
 from reconciler.evidence.business_query import SqlBusinessQuery
-from reconciler.policy.commit_query import CommitQuery, KeyType
+from reconciler.policy.commit_query import BusinessQuery, CommitQuery, KeyType
+from reconciler.policy.effect_query import EffectQuery
 from reconciler.sql.witness_database import DatabaseRole
 from reconciler.wiring.commit_queries import OpenQueries
+from reconciler.wiring.effect_queries import OpenEffectQueries
 from reconciler.wiring.open_query import OpenQuery
 from tests.simulation.kernel import Kernel, Link, Process
 from tests.simulation.outbox_database import TOPIC
@@ -29,6 +31,16 @@ QUERY = CommitQuery(
     topic=TOPIC, sql="SELECT number, state FROM orders WHERE number IN :keys", key="KEYS", key_type=KeyType.TEXT,
     committed=(PAID,), rolled_back=(CANCELLED,), longest_transaction_seconds=LONGEST_TRANSACTION_SECONDS,
 )  # fmt: skip
+
+BILLED = "BILLED"
+
+
+def effects_of(group: str) -> EffectQuery:
+    """The effect query of a group."""
+    return EffectQuery(
+        topic=TOPIC, group=group, sql="SELECT message, state FROM bills WHERE message IN :keys", key="UNIQ_KEY",
+        key_type=KeyType.TEXT, applied=(BILLED,), not_applied=(),
+    )  # fmt: skip
 
 
 class BusinessTable:
@@ -82,16 +94,51 @@ class _ReadTable:
         return role, rows[:rows_max]
 
 
-class _QuerySeen(SqlBusinessQuery):
-    """The product's adapter over the simulated table."""
+class _ReadEffects:
+    """The same over the table of a consuming group, which has the key of each message that took effect."""
 
-    def __init__(self, world: HalvesWorld, process: Process) -> None:
+    def __init__(self, world: HalvesWorld, process: Process, group: str) -> None:
+        self._world = world
+        self._process = process
+        self._group = group
+
+    def ask(self, _sql: str, keys: Sequence[str], *, rows_max: int) -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
+        inbox, judged = self._world.inboxes[self._group], self._world.checkers
+
+        def select() -> tuple[DatabaseRole, list[tuple[Any, ...]]]:
+            found = [key for key in keys if inbox.has_row(key)]
+            judged.asked_effects(self._process, self._group, dict.fromkeys(keys, False) | dict.fromkeys(found, True))
+            return PRIMARY, [(key, BILLED) for key in found]
+
+        judged.asked_effects(self._process, self._group, dict.fromkeys(keys))
+        role, rows = inbox.databases[0].link.call(self._process, select, DatabaseAway, what="SELECT bills")
+        return role, rows[:rows_max]
+
+
+class _QuerySeen(SqlBusinessQuery):
+    """The product's adapter over a simulated table."""
+
+    def __init__(self, query: BusinessQuery, database: object, process: Process) -> None:
         fields: dict[str, object] = {
-            "_query": QUERY, "_clock": process.clock, "_database": _ReadTable(world, process),
+            "_query": query, "_clock": process.clock, "_database": database,
             "_engine": SimpleNamespace(dispose=lambda: None), "_deadline": 0.0, "_next_at": 0.0, "_misses": 0,
             "_halved_at": deque(maxlen=1), "_strange": {},
         }  # fmt: skip
         self.__dict__.update(fields)
+
+
+class EffectsSeen(OpenEffectQueries):
+    """The product's effect queries of one process."""
+
+    def __init__(self, world: HalvesWorld, process: Process) -> None:
+        self._clock = process.clock
+        self._opened = {(TOPIC, group): self._open(world, process, group) for group in world.by_effect_query}
+        self._inspected_until = dict.fromkeys(self._opened, float("inf"))
+
+    @staticmethod
+    def _open(world: HalvesWorld, process: Process, group: str) -> OpenQuery[EffectQuery]:
+        query = effects_of(group)
+        return OpenQuery(query, _QuerySeen(query, _ReadEffects(world, process, group), process))
 
 
 class QueriesSeen(OpenQueries):
@@ -100,4 +147,5 @@ class QueriesSeen(OpenQueries):
     def __init__(self, world: HalvesWorld, process: Process) -> None:
         self.why_not_accepted = world.why_not_accepted
         self._clock = process.clock
-        self._opened = {TOPIC: OpenQuery(QUERY, _QuerySeen(world, process))}
+        self._opened = {TOPIC: OpenQuery(QUERY, _QuerySeen(QUERY, _ReadTable(world, process), process))}
+        self._effects = EffectsSeen(world, process)

@@ -136,6 +136,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "query replica": ("commit query read a replica",),
     "moving group": ("half with an outbox's mark",),
     "sends by a query": ("end by a row", "republish by a row"),
+    "effects by a query": ("effect found by a query",),
 }  # fmt: skip
 #: Faults of histories of their own: no history has them by chance.
 ASKED_FOR = frozenset(
@@ -146,7 +147,7 @@ ASKED_FOR = frozenset(
         "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short", "filters by SQL92",
         "no sign of popping", "dry run", "groups removed", "since moved",
         "blocks cancelled", "halves announce", "two tries", "several tags", "older copies ended", "query replica",
-        "moving group", "sends by a query",
+        "moving group", "sends by a query", "effects by a query",
     }
 )  # fmt: skip
 #: Faults that histories have by lot in which halves announce.

@@ -33,6 +33,8 @@ class HalvesJudged(Checkers):
         self.sends = SendsJudged(world, self.judgement.other)
         #: Process and order -> the primary's state when the process asked for the order last, and when that was.
         self._states: dict[tuple[Process, str], tuple[str | None, float]] = {}
+        #: Process -> group and key -> what its effect query answered last; None: nothing.
+        self._effects: dict[Process, dict[tuple[str, str], bool | None]] = {}
 
     # ---- while it runs
 
@@ -94,12 +96,28 @@ class HalvesJudged(Checkers):
         if entry.verdict in LOSSES:
             self._world.kernel.saw("loss proved by a row", f"{entry.unique_key[-4:]} {entry.verdict}")
             self._called_lost(process, subscription, entry)
+        elif subscription.group in self._world.by_effect_query:
+            self._by_effect_query(process, subscription, entry)
         elif entry.verdict is Verdict.DELIVERED:
             self._world.kernel.saw("message delivered, effect unknown", entry.unique_key[-4:])
             if not self._has_passed(subscription.group, entry.unique_key):
                 self.judgement.other.append(
                     f"{entry.unique_key} is called DELIVERED: {subscription.group} passed no copy"
                 )
+
+    def asked_effects(self, process: Process, group: str, answers: Mapping[str, bool | None]) -> None:
+        """An effect query is asked; None: it has not answered."""
+        self._effects.setdefault(process, {}).update({(group, key): answer for key, answer in answers.items()})
+
+    def _by_effect_query(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
+        """A copy that the group has passed settles nothing: what the query has answered last does."""
+        group, key = subscription.group, entry.unique_key
+        answer = self._effects.get(process, {}).get((group, key))
+        wanted = {Verdict.CONSUMED: True, Verdict.DELIVERED_NOT_APPLIED: False}
+        if entry.verdict is Verdict.CONSUMED:
+            self._world.kernel.saw("effect found by a query", key[-4:])
+        if entry.verdict is Verdict.DELIVERED or wanted.get(entry.verdict, answer) is not answer:
+            self.judgement.other.append(f"{key} is called {entry.verdict} in {group}; its effect query said {answer}")
 
     def _called_lost(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
         world, key = self._world, entry.unique_key

@@ -124,7 +124,12 @@ class HalvesWorld(World):
         return QueriesSeen(self, process)
 
     def subscription(self, group: str) -> SubscriptionPlan:
-        return replace(super().subscription(group), reads_halves=True)
+        return replace(super().subscription(group), reads_halves=True, asks_effects=group in self.by_effect_query)
+
+    @property
+    def by_effect_query(self) -> frozenset[str]:
+        """Groups whose effects a query of their own table shows."""
+        return frozenset({"group-0"}) if self.swarm.of("effects by a query") else frozenset()
 
     def half_reading(self, process: Process, client: SimulatedRedis) -> StoredHalves:
         shards = [shard for plan in self.plan.subscriptions for shard in self.plan.shards_of(plan.subscription)]

@@ -11,6 +11,9 @@ from tests.simulation.faults import ASKED_FOR, BESIDE_HALVES, FAULTS, OF_HALVES
 #: Releases of the broker.
 VERSIONS = ("3.2.6", "4.2.0", "4.4.0", "4.9.7", "5.3.3")
 
+#: Faults of histories in which halves announce that these have only where they are asked for.
+OF_QUERIES = frozenset({"sends by a query", "effects by a query"})
+
 #: Fault -> faults that its histories leave out.
 LEFT_OUT = {
     # One inbox of a group has another message's row, and no other one the effect.
@@ -40,9 +43,7 @@ LEFT_OUT = {
     "inboxes kept short": ("database clocks",),
     # What was settled before its group came is announced to nobody again.
     "since moved": ("queues anew", "retention", "broker tail", "database clocks"),
-    "halves announce": tuple(
-        sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", "sends by a query", *OF_HALVES})
-    ),
+    "halves announce": tuple(sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", *OF_QUERIES, *OF_HALVES})),
 }
 
 #: Fault -> one that it cannot be without.
@@ -58,6 +59,7 @@ BROUGHT = {
     "older copies ended": "halves announce",
     "query replica": "halves announce",
     "moving group": "halves announce",
+    "effects by a query": "sends by a query",
     "sends by a query": "halves announce",
 }
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 #: So many tests of so many histories: workers share them. The first ones are CI's.
 TESTS, HISTORIES, IN_CI = 20, 500, 1
 #: Faults that show little where few messages are lost.
-SHOWN_BY_LOSSES = SET_UPS | {"no sign of popping", "since moved", "sends by a query"}
+SHOWN_BY_LOSSES = SET_UPS | {"no sign of popping", "since moved", "sends by a query", "effects by a query"}
 
 
 @pytest.mark.promise("G1", "G2", "G3", "G5", "L1")

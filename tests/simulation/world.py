@@ -117,7 +117,7 @@ class World:
         count = 2 if swarm.of("several inboxes") or swarm.of("inboxes by instance") else 1
         self.databases: list[OutboxDatabase | InboxDatabase] = [*self.outboxes]
         self.inboxes = Inboxes({g: GroupInboxes([self.new_inbox(g) for _ in range(count)]) for g in groups})
-        if swarm.of("no inbox known"):
+        if swarm.of("no inbox known") or swarm.of("effects by a query"):
             self.inboxes.unknown.add("group-0")
         #: Keys of which two outboxes have committed rows of different contents, and since when.
         self.contradicted: dict[str, float] = {}
