@@ -46,7 +46,11 @@ def dead_host() -> Iterator[DeadHost]:
             filler.setblocking(False)
             with contextlib.suppress(BlockingIOError):
                 filler.connect(listener.getsockname())
-        yield DeadHost(listener, fillers)
+        found = DeadHost(listener, fillers)
+        address = found.address
+        yield found
+    # Whoever still connects is refused at its next SYN, now that nobody listens.
+    eventually(lambda: connecting(address) == 0, within_seconds=30)
 
 
 def connecting(address: str) -> int:
