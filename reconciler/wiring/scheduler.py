@@ -85,10 +85,11 @@ class StopSignals:
         threading.Thread(target=self._take, args=(reader,), name="signals", daemon=True).start()
 
     def _take(self, reader: int) -> None:
-        while True:
-            for number in os.read(reader, 64):
+        while numbers := os.read(reader, 64):
+            for number in numbers:
                 if number in _STOPPING:
                     self._handle(number)
+        os.close(reader)  # whoever closes the other end takes the signals over
 
     def _handle(self, number: int) -> None:
         if self.requested.is_set():

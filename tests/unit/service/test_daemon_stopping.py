@@ -189,19 +189,15 @@ def test_second_sigterm_ends_at_once_although_a_turn_hangs() -> None:
 
 
 def test_exit_code_tells_sigint_from_sigterm() -> None:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    wakeup = signal.set_wakeup_fd(-1)
-    try:
-        for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
-            stop = StopSignals()
-            stop.install()
-            os.kill(os.getpid(), number)
-            eventually(stop.requested.is_set, within_seconds=60)
-            assert stop.exit_code == code
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    before = set(threading.enumerate())
+    for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
+        stop = StopSignals()
+        stop.install()
+        os.kill(os.getpid(), number)
+        eventually(stop.requested.is_set, within_seconds=60)
+        assert stop.exit_code == code
+        os.close(signal.set_wakeup_fd(-1))
+        eventually(lambda: set(threading.enumerate()) <= before, within_seconds=60)
 
 
 _STOPPED_INSIDE_WAIT = """
