@@ -6,7 +6,7 @@ A patch is a unified diff whose first line says what the bug is. Lines before th
     troubles: c, d   faults that are on in each of its histories, so that it is met sooner
     without: e, f    faults that are off in each of its histories: they have the same effect, or heal it
     tried: nightly   most histories do not meet it, so that finding it takes CI too long
-    met: 37          seed whose history has met it (ablation.py tells), long after seed 1; CI tries it first
+    met: 37          seed whose history has met it (ablation.py tells), not one of the first; CI tries it first
 
 It is applied by its text, not by its line numbers, so it survives changes elsewhere in the file; a patch that does not
 fit any more is an error.
