@@ -167,8 +167,8 @@ def _mysql_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[
 
 
 def _sqlite_plan(connection: sa.Connection, query: BusinessQuery, keys: Sequence[KeyValue]) -> Iterator[Fact]:
-    """Counts the rows of scanned tables. A scan of a view or an alias counts as a scan of each table that the query
-    names."""
+    """Counts the rows of scanned tables. For a view, SQLite's plan names the view's tables. A scan of an alias counts
+    as a scan of each table that the query names."""
     tables = set(connection.execute(sa.text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars())
     for row in connection.execute(*with_keys(f"EXPLAIN QUERY PLAN {query.sql}", keys)):
         scanned = _SQLITE_SCAN.match(str(row[-1]))
