@@ -344,7 +344,8 @@ def ended_by_acts(deployed: Deployment, keys: Mapping[str, str]) -> None:
     ended = deployed.command("incomplete", "accept", keys["halfway"], *group, "--reason", "it is whole", "--also-young")
     assert ended.exit_code == 0, ended.stdout + ended.stderr
     assert deployed.command("dismiss", keys["occupied"], "--reason", "undone by hand").exit_code == 0
-    eventually(lambda: not waiting(deployed), within_seconds=60, message="nothing waits")
+    # A quarantined message is looked at once per minute.
+    eventually(lambda: not waiting(deployed), within_seconds=120, message="nothing waits")
     assert deployed.effects() == sorted(key for how, key in keys.items() if how != "occupied")
     assert worker.end() == 0
     eventually(lambda: deployed.command("status").exit_code == 0, within_seconds=60, message="status")
