@@ -36,8 +36,9 @@ def accept(
     """Accept a commit query as a proof of commits. The ledger records the act.
 
     The query is checked first, as `doctor` does, on halves of the settings' cluster. If a check proves nothing,
-    --reason is needed. If a check disproves the query, it cannot be accepted. The acceptance counts for this SQL, key,
-    states and database. After a change of these, accept the query again.
+    --reason is needed. If a check disproves the query, it cannot be accepted. Effect queries of the topic are checked,
+    too, on messages that their groups have passed. The acceptance counts for this SQL, key, states and database, and
+    for these effect queries. After a change of one of them, accept the query again.
 
     Exit code 1: the query was not accepted.
     """
