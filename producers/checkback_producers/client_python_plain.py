@@ -206,7 +206,8 @@ class NativeAnnouncements:
             self._has_warned = True
             logger.warning(
                 "queues_differ: %s has %d queues, which is not %d on every master: announcements land in other "
-                "queues than their shard's and cost look-ups; run reconciler topics create, or correct `queues`",
+                "queues than their shard's and cost look-ups; run reconciler topics create, or correct `queues` "
+                "(in a service: of its AnnouncementRoute)",
                 message.unique_key_topic, count, self._queues,
             )  # fmt: skip
         return message.queue_id

@@ -179,7 +179,7 @@ class RemotingAnnouncements:
         if not queues and route.writable_queues:
             raise ConfigurationError(
                 f"{topic} has no queue {queue_id}: it must have as many queues on every master as configured; "
-                "run reconciler topics create, or correct `queues`"
+                "run reconciler topics create, or correct `queues` (in a service: of its AnnouncementRoute)"
             )
         random.shuffle(queues)
         return queues

@@ -37,7 +37,7 @@ from reconciler.policy.commit_query import (
     unknown,
 )
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
-from reconciler.sql.engines import class_names, driver_error, open_engine
+from reconciler.sql.engines import OTHERS_TABLES_OPTION, class_names, driver_error, open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
 #: Longest time of a statement, and least pause before the next statement.
@@ -82,6 +82,7 @@ class SqlBusinessQuery:
             lock_timeout_seconds=_LOCK_SECONDS,
             statement_seconds=STATEMENT_SECONDS,
         )
+        self._engine.update_execution_options(**{OTHERS_TABLES_OPTION: True})
         self._deadline = 0.0
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", self._end_sqlite_statements)

@@ -78,11 +78,17 @@ def _write(stream: TextIO, text: str) -> None:
 
 
 class ForgivingFile(io.RawIOBase):
-    """Writes to a file descriptor until a write fails. Closing this object leaves the descriptor open."""
+    """Writes to a file descriptor until a write fails. Closing this object leaves the descriptor open.
 
-    def __init__(self, descriptor: int) -> None:
+    With `tries_again`, a failed write loses its own data only: the log of a process goes on once its disk has room.
+    """
+
+    def __init__(self, descriptor: int, *, tries_again: bool = False) -> None:
         self._descriptor = descriptor
+        self._tries_again = tries_again
         self._is_gone = False
+        #: True: the last line was written in part.
+        self._is_cut = False
         #: Error that kept text from being written. None: all text was written, or the reader closed the pipe.
         self.error: OSError | None = None
 
@@ -99,8 +105,8 @@ class ForgivingFile(io.RawIOBase):
         return os.isatty(self._descriptor)
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]  # typeshed: any buffer
-        """Writes all data. After an error it discards data."""
-        view = memoryview(data)
+        """Writes all data. After an error it discards data: the rest of these data, or all data from now on."""
+        view = memoryview(b"\n" + data if self._is_cut else data)
         written = 0
         while written < len(view) and not self._is_gone:
             try:
@@ -110,8 +116,13 @@ class ForgivingFile(io.RawIOBase):
             except BrokenPipeError:  # head or less has read enough
                 self._is_gone = True
             except OSError as error:
-                self._is_gone, self.error = True, error
-        return len(view)
+                self.error = error
+                if self._tries_again:
+                    self._is_cut = self._is_cut or written > 0
+                    return len(data)
+                self._is_gone = True
+        self._is_cut = False
+        return len(data)
 
 
 class StandardStreams:
@@ -125,7 +136,7 @@ class StandardStreams:
             sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - for as long as the process lives
         self._output = ForgivingFile(1)
         sys.stdout = _text(self._output, sys.stdout, is_line_buffered=os.isatty(1))
-        sys.stderr = _text(ForgivingFile(2), sys.stderr, is_line_buffered=True)
+        sys.stderr = _text(ForgivingFile(2, tries_again=True), sys.stderr, is_line_buffered=True)
 
     def exit_code(self, code: int) -> int:
         """Returns OUTPUT_LOST if `code` is 0 and output was lost. Otherwise returns `code`."""

@@ -75,7 +75,8 @@ class RoundFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRoundRan:
-    """A shard's round ran, and its row is in the ledger. A round whose reply was lost emits no such event."""
+    """A shard's round ran, and its row is in the ledger, unless the ledger took no row. A round whose reply was lost
+    emits no such event."""
 
     done: RoundDone
 

@@ -384,6 +384,26 @@ _LOGIN_REMEDIES = tuple(
 )
 
 
+#: Texts of a server about its own state, each with its remedy. The first match counts. No login and no setting of ours is
+#: at fault, so it is no refusal of a permission.
+_STATE_REMEDIES = tuple(
+    (re.compile(said), remedy)
+    for said, remedy in (
+        ("when used memory|OOM command", "raise maxmemory of Redis"),
+        ("MISCONF", "make room on the disk of Redis, or correct the rights of its folder"),
+        ("LOADING|is loading the dataset", "wait until Redis has loaded its data"),
+        ("READONLY|read only replica", "name the primary in redis.url"),
+        ("NOREPLICAS|Not enough good replicas", "start the replicas of Redis, or lower its min-replicas-to-write"),
+        ("max number of clients", "raise maxclients of Redis, or end clients of it"),
+    )
+)
+
+
+def is_of_state(error: Exception) -> bool:
+    """Returns True if the server refuses because of its own state (full, loading, replica), whoever asks."""
+    return any(said.search(str(error)) for said, _ in _STATE_REMEDIES)
+
+
 def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantViolation:
     """Returns our error for a redis-py error. Redis 6 wraps errors inside a script, so their texts are searched.
 
@@ -403,5 +423,8 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The text names the error's class, because redis-py cuts off the server's error code if it has a class for the
     # code.
-    remedy = next((remedy for said, remedy in (*_TLS_REMEDIES, *_LOGIN_REMEDIES) if said.search(text)), "")
-    return RedisAway(f"Redis: {type(error).__name__}: {text}".removesuffix(": "), remedy=remedy)
+    remedy = next(
+        (remedy for said, remedy in (*_TLS_REMEDIES, *_LOGIN_REMEDIES, *_STATE_REMEDIES) if said.search(text)), ""
+    )
+    found = f"Redis: {type(error).__name__}: {text}".removesuffix(": ")
+    return RedisAway(found.rstrip(".") if remedy else found, remedy=remedy)

@@ -23,7 +23,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import ShardKeys, meta_key
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import RedisAway
-from reconciler.shards.access import RedisClient, translated_errors
+from reconciler.shards.access import RedisClient, is_of_state, translated_errors
 
 T = TypeVar("T")
 
@@ -313,7 +313,9 @@ def _permissions(client: redis.Redis, environment: str) -> RedisFinding:
 
 
 def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Raises the server's error if its own state is the reason: a full Redis refuses every command, whoever asks."""
     refused: list[str] = []
+    is_queueing = True
     connection: Any = client.connection_pool.get_connection()
     try:
         for command in (("WATCH", keys.generation), ("TIME",), ("MULTI",), *commands, ("DISCARD",)):
@@ -325,11 +327,14 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
                 # permission before the slot.
                 continue
             except ResponseError as error:
+                if is_of_state(error):
+                    raise
                 refused.append(f"{command[0]} ({error})")
                 if command[0] == "MULTI":
                     break  # Redis would execute later commands instead of queueing them
+        is_queueing = bool(refused)
     finally:  # redis-py has closed the connection after any other error
-        if refused:
+        if is_queueing:
             connection.disconnect()  # ends WATCH and MULTI of this connection
         client.connection_pool.release(connection)
     return refused

@@ -74,9 +74,17 @@ _REMEDIES = tuple(
             "let reconciler db upgrade make it in a folder that exists, or correct its URL",
         ),
         (
-            r"no encryption|\(3159,|requires? ssl|insecure transport",
+            r"no encryption",
+            (
+                "let pg_hba.conf admit this host and login, or, if it admits them over TLS only, ask for TLS "
+                "in its URL (docs/reference/security.md#redis-and-databases)"
+            ),
+        ),
+        (
+            r"\(3159,|requires? ssl|insecure transport",
             "the server takes TLS only: ask for it in its URL (docs/reference/security.md#redis-and-databases)",
         ),
+        (r"no space left|disk is full|table is full|\(1114,|\(1021,", "make room on the disk of the database"),
         (
             r"server does not support ssl|\(2026,",
             "switch TLS on at the server, or take it out of its URL (docs/reference/security.md#redis-and-databases)",
@@ -107,6 +115,19 @@ _REMEDIES = tuple(
         (
             r"refused|timed? ?out|could not translate|failed to resolve|\(2003,|is starting up",
             "start the database, or correct its URL",
+        ),
+    )
+)
+#: An engine with this option reads tables that are not ours, by a query of somebody else.
+OTHERS_TABLES_OPTION = "reconciler_others_tables"
+#: What to do where tables are not ours, in place of the remedies above; the first match counts.
+_REMEDIES_OF_OTHERS = tuple(
+    (re.compile(said, re.IGNORECASE), remedy)
+    for said, remedy in (
+        (r"unable to open database file", "correct the URL of the commit query: it makes no file"),
+        (
+            r"permission denied for|\(1044,|\(1142,|\(1143,|readonly database",
+            "GRANT the login SELECT on what the commit query reads",
         ),
     )
 )
@@ -444,7 +465,8 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
     text = _words(error, engine)
     if lacks_schema(text):
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
-        return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): run reconciler db upgrade{tree}")
+        remedy = "correct the commit query, or its URL" if _reads_others(engine) else f"run reconciler db upgrade{tree}"
+        return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): {remedy}")
     if "invalid connection option" in text:  # releases of libpq have different options
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
     return away(error, engine) if is_away(error) or is_silent(error) else None
@@ -455,10 +477,15 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     text = _words(error, engine)
     if _was_ended(error):
         return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
-    remedy = next((remedy for said, remedy in _REMEDIES if said.search(text)), "")
+    remedies = (*_REMEDIES_OF_OTHERS, *_REMEDIES) if _reads_others(engine) else _REMEDIES
+    remedy = next((remedy for said, remedy in remedies if said.search(text)), "")
     if is_silent(error):
         return DatabaseSilent(f"{shown(engine)}: no answer in time: {text}", remedy=remedy)
     return DatabaseAway(f"{shown(engine)}: {text}", remedy=remedy)
+
+
+def _reads_others(engine: sa.Engine) -> bool:
+    return bool(engine.get_execution_options().get(OTHERS_TABLES_OPTION))
 
 
 def is_silent(error: BaseException | None) -> bool:

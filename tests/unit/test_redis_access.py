@@ -59,6 +59,28 @@ def test_a_database_that_the_server_does_not_have_is_no_server_that_is_away() ->
     assert found.remedy.startswith("correct the number of the database")
 
 
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (
+            exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+            "raise maxmemory of Redis",
+        ),
+        (exceptions.ResponseError("MISCONF Errors writing to the AOF file: No space left"), "make room on the disk"),
+        (exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "make room on the disk"),
+        (exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "wait until Redis has loaded"),
+        (exceptions.ReadOnlyError("You can't write against a read only replica."), "name the primary"),
+        (exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), "start the replicas of Redis"),
+        (exceptions.ConnectionError("max number of clients reached"), "raise maxclients"),
+    ],
+)
+def test_a_server_that_answers_is_not_to_be_started(error: Exception, remedy: str) -> None:
+    found = translate(error)
+    assert isinstance(found, RedisAway)
+    assert found.remedy.startswith(remedy)
+    assert ".;" not in str(found)
+
+
 def test_a_watch_error_is_not_translated() -> None:
     with pytest.raises(exceptions.WatchError), translated_errors():
         raise exceptions.WatchError("changed")

@@ -43,3 +43,20 @@ def test_a_finding_about_a_good_redis_is_missing_or_says_otherwise(
         client.config_set("maxmemory", 1)
         with pytest.raises(RedisAway, match=r"it is full, .* of maxmemory 1: raise maxmemory"):
             require_room(client)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "remedy"),
+    [("maxmemory", 1, "raise maxmemory of Redis"), ("min-replicas-to-write", 1, "start the replicas of Redis")],
+)
+def test_a_redis_that_refuses_everybody_is_away_and_no_permission_is_missing(
+    new_redis_server: Callable[..., RedisServer], setting: str, value: int, remedy: str
+) -> None:
+    server = new_redis_server(options={"maxmemory-policy": "noeviction"})
+    with redis.Redis.from_url(server.url, max_connections=1) as client:
+        client.config_set(setting, value)
+        with pytest.raises(RedisAway, match=remedy):
+            check_redis(client, environment="findings")
+        client.config_set(setting, 0)
+        findings = check_redis(client, environment="findings")
+        assert (RedisQuality.PERMISSIONS, Severity.OK) in {(one.about, one.severity) for one in findings}

@@ -87,7 +87,7 @@ def test_postgresql_with_hostssl_only(postgres_over_tls: str, files: Files) -> N
     assert asked(f"{url}{full}{files.authority.file}") == 1
     with pytest.raises(DatabaseAway, match="give the certificate of its authority in its URL"):
         asked(f"{url}{full}{files.stranger.file}")
-    with pytest.raises(DatabaseAway, match="the server takes TLS only"):
+    with pytest.raises(DatabaseAway, match="if it admits them over TLS only, ask for TLS in its URL"):
         asked(f"{url}?sslmode=disable")
     with pytest.raises(DatabaseAway, match="reach it under a name of its certificate"):
         asked(f"{url.replace('127.0.0.1', 'localhost')}{full}{files.authority.file}")
@@ -109,7 +109,10 @@ def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Pa
     with Connections(load_settings(config, {})) as connections:
         findings = {finding.check: finding for finding in (one.as_row() for one in examine(connections))}
     assert findings["ledger"].level == "fail"
-    assert findings["ledger"].remedy == f"the server takes TLS only: ask for it in ledger.url {SEE}"
+    assert findings["ledger"].remedy == (
+        "let pg_hba.conf admit this host and login, or, if it admits them over TLS only, "
+        f"ask for TLS in ledger.url {SEE}"
+    )
     assert findings["redis"].remedy == REDIS_REMEDY
 
 

@@ -15,6 +15,7 @@ from sqlalchemy.engine import make_url
 from reconciler.clock import Clock, ManualClock, SystemClock
 from reconciler.evidence.business_query import SqlBusinessQuery
 from reconciler.policy.commit_query import BusinessAnswer, KeyType, KeyValue
+from reconciler.words import said
 from tests.integration.policy.test_rows_that_a_reader_cannot_have import HIDING, SHOWING
 from tests.services import postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
@@ -156,6 +157,18 @@ def test_it_says_what_is_committed_now(shop: Shop) -> None:
 def test_a_query_that_is_wrong_says_nothing(shop: Shop, sql: str, keys: tuple[str, ...], expected: str) -> None:
     with shop.query(sql) as asked:
         assert set(asked.says(*keys)) == {expected}
+
+
+def test_the_remedy_of_a_table_that_is_not_ours_is_no_upgrade_and_no_grant_of_ours(shop: Shop) -> None:
+    wrong = [("SELECT nowhere, status FROM orders WHERE nowhere IN (:keys)", "correct the commit query, or its URL")]
+    if shop.kind != "sqlite":
+        shop.write("CREATE TABLE hidden (number VARCHAR(40) PRIMARY KEY, status VARCHAR(20))")
+        sql = "SELECT number, status FROM hidden WHERE number IN (:keys)"
+        wrong.append((sql, "GRANT the login SELECT on what the commit query reads"))
+    for sql, remedy in wrong:
+        with shop.query(sql) as asked:
+            (problem,) = asked.query.inspect(["A"]).problems
+            assert said(problem).endswith(remedy)
 
 
 def test_a_key_of_another_type_than_the_column_says_nothing(shop: Shop) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from unittest.mock import Mock
+
+import pytest
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
+from reconciler.errors import DatabaseAway
 from reconciler.policy.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
 from tests.unit.policy.world import Crash, Events, Mortal, World
 
@@ -53,6 +57,21 @@ def test_every_verdict_round_and_leaving_is_told_once_it_is_durable() -> None:
     assert written == [Verdict.LOST_CONFIRM, Verdict.CONSUMED]
     ran = [(event.done.shard, event.done.epoch, event.done.generation) for event in witness.of(ShardRoundRan)]
     assert sorted(ran) == sorted(world.ledger.rows.rounds)
+
+
+def test_a_round_that_the_ledger_did_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    world.lose(1)
+    process = world.process()
+    full = DatabaseAway("ledger: No space left on device")
+    with monkeypatch.context() as disk:
+        disk.setattr(type(world.ledger.rounds), "store", Mock(side_effect=full))
+        for _ in range(3):
+            with suppress(DatabaseAway):
+                world.rounds(process, 1)
+    ran = [event.done.generation for event in world.events.of(ShardRoundRan)]
+    assert ran == [1, 2, 3]
+    assert not world.ledger.rows.rounds
 
 
 def test_pending_is_conserved_over_what_rounds_tell() -> None:
