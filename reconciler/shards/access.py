@@ -384,8 +384,8 @@ _LOGIN_REMEDIES = tuple(
 )
 
 
-#: Texts of a server about its own state, each with its remedy. The first match counts. No login and no setting of ours is
-#: at fault, so it is no refusal of a permission.
+#: Texts of a server about its own state, each with its remedy. The first match counts. No login and no setting is at
+#: fault, so such a text is no refusal of a permission.
 _STATE_REMEDIES = tuple(
     (re.compile(said), remedy)
     for said, remedy in (
