@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from reconciler.instrumentation import console
 from reconciler.instrumentation.console import ForgivingFile
 
 
@@ -46,7 +45,7 @@ def full_after(room: int, real: Callable[[int, bytes], int]) -> Callable[[int, b
 def test_a_line_that_was_cut_ends_before_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     descriptor = os.open(tmp_path / "run.log", os.O_WRONLY | os.O_CREAT)
     log = ForgivingFile(descriptor, tries_again=True)
-    monkeypatch.setattr(console.os, "write", full_after(9, os.write))
+    monkeypatch.setattr(os, "write", full_after(9, os.write))
     for line in (b"first\n", b"second\n", b"third\n", b"fourth\n"):
         assert log.write(line) == len(line)
     monkeypatch.undo()
