@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 
 import redis
 from redis.cluster import RedisCluster
-from redis.exceptions import AskError, ResponseError
+from redis.exceptions import AskError, ReadOnlyError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
 from reconciler.contract.facts import Code, Fact, Field
@@ -322,9 +322,9 @@ def _refused(client: redis.Redis, keys: ShardKeys, commands: Sequence[tuple[Any,
             try:
                 connection.send_command(*command)
                 connection.read_response()
-            except AskError:
+            except (AskError, ReadOnlyError):
                 # This node of a cluster does not serve the slot: MOVED is an AskError, too. Redis checked the
-                # permission before the slot.
+                # permission before the slot, and before it refuses a write to a replica.
                 continue
             except ResponseError as error:
                 if is_of_state(error):
