@@ -232,4 +232,4 @@ def still_safe_redis(assembly: RoundAssembly) -> None:
         if outage is None:
             outages.open(environment, reason="UNSAFE", noticed_by=assembly.owner)
             assembly.events.emit(OutageOpened(environment=environment, reason="UNSAFE", detail=as_foreign(str(error))))
-        raise RedisAway(f"Redis is not safe any more, rounds and announcements pause: {error}") from error
+        raise RedisAway("Redis is not safe any more, rounds and announcements pause", remedy=str(error)) from error

@@ -186,8 +186,9 @@ class TickRunner:
         self._began: dict[str, float] = {}
         self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
-        #: Job -> number of turns in a row that failed because a dependency is away, and the name of the last error.
-        self._away: dict[str, tuple[int, str]] = {}
+        #: Job -> number of turns in a row that failed because a dependency is away, and name and remedy of each error
+        #: that was logged. An error with another remedy is logged, too: the server may be back and refuse the login.
+        self._away: dict[str, tuple[int, frozenset[tuple[str, str]]]] = {}
         self._lock = threading.Condition()
         self._room = _Places(BEGUN_TURNS_MAX)
         #: (Job, why) -> number of turns that did not run or failed. The values of `why` are: "still running" for a turn
@@ -299,16 +300,17 @@ class TickRunner:
                 tick.run()
         except TransientError as error:
             cause = type(error).__name__
-            count, before = self._away.get(tick.name, (0, ""))
-            self._away[tick.name] = (count + 1, cause)
-            self._skip(tick.name, "away", str(error), cause=cause, is_told=cause != before)
+            count, told = self._away.get(tick.name, (0, frozenset()))
+            trouble = (cause, error.remedy)
+            self._away[tick.name] = (count + 1, told | {trouble})
+            self._skip(tick.name, "away", str(error), cause=cause, is_told=trouble not in told)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
             logger.exception("turn_failed", extra={"job": tick.name})
             self.skipped[tick.name, type(error).__name__] += 1
         else:
-            skipped, _ = self._away.pop(tick.name, (0, ""))
+            skipped, _ = self._away.pop(tick.name, (0, frozenset()))
             if skipped > 1:
                 logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped})
             return True

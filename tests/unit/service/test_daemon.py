@@ -60,6 +60,20 @@ def test_dependency_that_is_away_costs_its_turns_only_and_is_logged_once(caplog:
     assert resumed["skipped"] == 2
 
 
+def test_another_trouble_of_a_dependency_that_is_away_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    turns: list[int] = []
+    gone, refused = RedisAway("gone"), RedisAway("no permission", remedy="grant it to the user")
+
+    def turn() -> None:
+        turns.append(1)
+        if len(turns) < 7:
+            raise (gone, gone, refused, refused, gone, refused)[len(turns) - 1]
+
+    run_until(turn, lambda: len(turns) >= 8)
+    told = [vars(line)["error"] for line in caplog.records if line.msg == "turn_skipped"]
+    assert [line for line in told if line in {str(gone), str(refused)}] == [str(gone), str(refused)]
+
+
 def test_bug_in_one_turn_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
     turns: list[int] = []
 
