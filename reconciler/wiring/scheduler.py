@@ -300,10 +300,10 @@ class TickRunner:
                 tick.run()
         except TransientError as error:
             cause = type(error).__name__
-            count, told = self._away.get(tick.name, (0, frozenset()))
+            count, logged = self._away.get(tick.name, (0, frozenset()))
             trouble = (cause, error.remedy)
-            self._away[tick.name] = (count + 1, told | {trouble})
-            self._skip(tick.name, "away", str(error), cause=cause, is_told=trouble not in told)
+            self._away[tick.name] = (count + 1, logged | {trouble})
+            self._skip(tick.name, "away", str(error), cause=cause, is_told=trouble not in logged)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
