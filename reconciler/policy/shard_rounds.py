@@ -363,16 +363,13 @@ class ShardRounds:
             if rounds:
                 self._rounds.store(*rounds)
         except DatabaseAway:  # a ledger whose disk is full leaves no hole in the history
-            self._tell(rounds)
+            for done in rounds:
+                self._events.emit(ShardRoundRan(done=done))
             raise
-        self._tell(rounds)
-        for done in rounds:
-            self._raise_floor(done)
-            self._ran[done.shard] = (done, self._clock.monotonic_seconds())
-
-    def _tell(self, rounds: Sequence[RoundDone]) -> None:
         for done in rounds:
             self._events.emit(ShardRoundRan(done=done))
+            self._raise_floor(done)
+            self._ran[done.shard] = (done, self._clock.monotonic_seconds())
 
     def _seen(self, done: RoundDone) -> ShardRound:
         return ShardRound(

@@ -355,6 +355,10 @@ _TLS_REMEDIES = tuple(
             "Key Identifier|include key usage",
             "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
         ),
+        (
+            "certificate has expired|is not yet valid",
+            "renew the certificate at the server, or correct the clock of this host",
+        ),
         ("certificate verify failed", "give the certificate of its authority as ssl_ca_certs in its URL"),
         ("WRONG_VERSION_NUMBER", "the port does not speak TLS: correct its URL"),
         (

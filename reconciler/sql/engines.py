@@ -101,8 +101,15 @@ _REMEDIES = tuple(
             "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
         ),
         (
+            r"certificate has expired|is not yet valid",
+            "renew the certificate at the server, or correct the clock of this host",
+        ),
+        (
             r"certificate verify failed|root certificate file|self-signed certificate",
-            "give the certificate of its authority in its URL (docs/reference/security.md#redis-and-databases)",
+            (
+                "give the certificate of its authority in its URL, or renew the server's if it has expired "
+                "(docs/reference/security.md#redis-and-databases)"
+            ),
         ),
         (
             r"authentication failed|role \S+ does not exist|no such user|no password supplied|no pg_hba.conf|\(1045,",

@@ -119,6 +119,10 @@ def _newest_act(connections: Connections, command: str, topic: str) -> OperatorA
     return next(all_rows(listing, limit=1), None)
 
 
+#: The option that names a file of queries. The settings name a file, too.
+_OPTION = "--commit-query"
+
+
 def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     """Returns the commit queries of a file. A topic has at most one query. Raises InvalidValue."""
     sections = read_sections(path, _LIST, setting="--commit-query")
@@ -142,7 +146,13 @@ def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
             continue
-        of_file = {one.query.topic: one for one in _read_once(Path(producer.commit_queries))}
+        try:
+            queries = _read_once(Path(producer.commit_queries))
+        except InvalidValue as error:
+            if error.field != _OPTION:
+                raise
+            raise InvalidValue(f"producers[{number}].commit_queries", error.value, error.remedy) from None
+        of_file = {one.query.topic: one for one in queries}
         for topic in producer.topics:
             if topic not in of_file:
                 raise InvalidValue(f"producers[{number}].commit_queries", topic, "the file has no query of this topic")

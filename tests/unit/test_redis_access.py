@@ -48,6 +48,10 @@ def test_a_certificate_without_what_python_3_13_demands_is_no_unknown_authority(
     found = translate(exceptions.ConnectionError(said.format("Missing Authority Key Identifier")))
     assert isinstance(found, RedisAway)
     assert found.remedy.startswith("Python 3.13 and newer demand that extension")
+    for word in ("certificate has expired", "certificate is not yet valid"):
+        found = translate(exceptions.ConnectionError(said.format(word)))
+        assert isinstance(found, RedisAway)
+        assert found.remedy.startswith("renew the certificate at the server")
     found = translate(exceptions.ConnectionError(said.format("unable to get local issuer certificate")))
     assert isinstance(found, RedisAway)
     assert found.remedy.startswith("give the certificate of its authority")

@@ -108,6 +108,13 @@ def test_a_query_that_could_send_or_is_not_alone_is_refused(
     assert part in str(refused.value)
 
 
+def test_a_file_of_queries_that_is_missing_is_told_under_its_setting(make: Make, tmp_path: Path) -> None:
+    quiet = '[[producers]]\ngroup = "quiet"\ntopics = ["BILLS"]\n'
+    settings = make(section(tmp_path / "nowhere.toml", "ORDERS") + quiet, topics=("ORDERS", "BILLS"))
+    with pytest.raises(InvalidValue, match=r"^producers\[0\].commit_queries = .*nowhere.toml"):
+        configured_queries(settings)
+
+
 def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None:
     make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
 
