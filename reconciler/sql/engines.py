@@ -100,10 +100,7 @@ _REMEDIES = tuple(
             r"key identifier|include key usage",
             "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
         ),
-        (
-            r"certificate has expired|is not yet valid",
-            "renew the certificate at the server, or correct the clock of this host",
-        ),
+        (r"certificate has expired|is not yet valid", "renew it at the server, or correct the clock of this host"),
         (
             r"certificate verify failed|root certificate file|self-signed certificate",
             (
@@ -127,7 +124,7 @@ _REMEDIES = tuple(
 )
 #: An engine with this option reads tables that are not ours, by a query of somebody else.
 OTHERS_TABLES_OPTION = "reconciler_others_tables"
-#: What to do where tables are not ours, in place of the remedies above; the first match counts.
+#: Remedies for such an engine, before those above.
 _REMEDIES_OF_OTHERS = tuple(
     (re.compile(said, re.IGNORECASE), remedy)
     for said, remedy in (
