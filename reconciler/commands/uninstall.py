@@ -79,14 +79,13 @@ def needed(report: StatusReport) -> Iterator[Fact]:
 
 
 def _members(connections: Connections) -> Iterator[Fact]:
-    """Yields groups with connected members. A group without an inbox or an outbox needs no table, so it is left out."""
     settings, admin = connections.settings, connections.admin
     addresses = masters(connections).values()
-    consumers = dict.fromkeys(one.group for one in settings.subscriptions if one.inbox_url)
+    consumers = dict.fromkeys(one.group for one in settings.subscriptions)
     found = {
         group: {c.client_id for a in addresses for c in admin.consumer_connections(a, group)} for group in consumers
     }
-    for group in dict.fromkeys(one.group for one in settings.producers if one.outbox_url):
+    for group in dict.fromkeys(one.group for one in settings.producers):
         connected = {c.client_id for address in addresses for c in admin.producer_connections(address, group)}
         found[group] = found.get(group, set()) | connected
     yield from (MEMBERS(group=group, number=len(clients)) for group, clients in found.items() if clients)
