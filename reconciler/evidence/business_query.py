@@ -132,9 +132,8 @@ class SqlBusinessQuery:
     ) -> tuple[dict[KeyValue, BusinessAnswer | None], list[Sequence[KeyValue]], bool]:
         """Sends one statement. Returns the answers, the keys to ask for again, and whether the statement failed because
         of its keys."""
-        now = self._clock.monotonic_seconds()
-        if self._misses >= _MISSES_MAX and now < self._next_at:
-            return dict.fromkeys(keys, unknown(RESTS(times=self._misses))), [], False
+        if (rest := self._rest()) is not None:
+            return dict.fromkeys(keys, unknown(rest)), [], False
         try:
             with self._statement():
                 role, rows = self._database.ask(self._query.sql, keys, rows_max=self._query.rows_max)
@@ -144,6 +143,11 @@ class SqlBusinessQuery:
         if role.is_primary is not True:
             return dict.fromkeys(keys, unknown(NOT_THE_PRIMARY())), [], False
         return judge_rows(self._query, set(keys), rows), asked_apart(self._query, keys, rows), False
+
+    def _rest(self) -> Fact | None:
+        """Returns the fact that no statement is sent now, after several without an answer. None: one may be sent."""
+        rests = self._misses >= _MISSES_MAX and self._clock.monotonic_seconds() < self._next_at
+        return RESTS(times=self._misses) if rests else None
 
     def _halves(self, keys: Sequence[KeyValue], why: Fact) -> list[Sequence[KeyValue]]:
         """Returns the two halves of the keys, one of which contains a key that the database cannot take. Returns no
@@ -161,6 +165,8 @@ class SqlBusinessQuery:
     def inspect(self, keys: Sequence[KeyValue]) -> Inspection:
         """Returns the problems of the query. `keys`: some keys of halves, with which the query is tried. Raises
         nothing."""
+        if (rest := self._rest()) is not None:
+            return Inspection(problems=(rest,))
         # every database accepts ASCII keys
         keys = [key for key in keys if not isinstance(key, str) or key.isascii()] or keys
         try:

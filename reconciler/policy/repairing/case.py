@@ -252,10 +252,20 @@ class RepairCase(CaseFile):
     @property
     def effect_unknown(self) -> Fact | None:
         """Why it is unknown whether a group lacks the effect. None: a group surely lacks the effect, or shows no
-        effects."""
-        lookups = [self.of_group[plan.group].inbox for plan in self.missing]
-        unknown = [lookup.reason for lookup in lookups if lookup is not None and lookup.is_unknown]
-        return unknown[0] if unknown and len(unknown) == len(lookups) else None
+        effects. Each effect query that was asked must have an answer, because no inbox skips a second copy."""
+        of_plan = [(plan, self.of_group[plan.group].inbox) for plan in self.missing]
+        unknown = [(plan, lookup.reason) for plan, lookup in of_plan if lookup is not None and lookup.is_unknown]
+        by_query = [reason for plan, reason in unknown if plan.asks_effects]
+        if by_query:
+            return by_query[0]
+        return unknown[0][1] if unknown and len(unknown) == len(of_plan) else None
+
+    @property
+    def applied_by_query(self) -> tuple[str, ...]:
+        """Groups that take the message and have its effect, as their effect query or a verdict says."""
+        known, tag = self.tag
+        taking = [plan for plan in self.plans if plan.asks_effects and (not known or plan.accepts(tag))]
+        return tuple(sorted(p.group for p in taking if self._has_effect(p.group) or self._is_settled(p)))
 
     @property
     def waits_for_a_send(self) -> bool:

@@ -58,7 +58,7 @@ from reconciler.policy.inquiry.delivery import (
     newest_per_broker,
 )
 from reconciler.policy.ports.ledger import Repair
-from reconciler.policy.repairing.by_row import proved_by_row, sent_anew
+from reconciler.policy.repairing.by_row import proved_by_row, second_effect, sent_anew
 from reconciler.policy.repairing.case import (
     ATTEMPTS_MAX,
     DAMAGED_SECONDS_MAX,
@@ -248,8 +248,10 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
     others = sent_anew(case.of_key, case, send.subject)
     if others.is_found:
         return _failed(case, SENT_ANEW(unique_key=others.records[-1].unique_key, word=case.key_word or ""))
-    unknown = [lookup for lookup in (again, others) if lookup.is_unknown]
-    return _wait(case, copies_unknown(unknown[0])) if unknown else send
+    if unknown := [lookup for lookup in (again, others) if lookup.is_unknown]:
+        return _wait(case, copies_unknown(unknown[0]))
+    twice = second_effect(case)
+    return send if twice is None else _failed(case, twice)
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:

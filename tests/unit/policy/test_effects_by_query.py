@@ -10,7 +10,7 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE, OTHER_STATE, STATES_DIFFER
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState, RepairState
-from reconciler.policy.commit_query import BusinessAnswer, BusinessState
+from reconciler.policy.commit_query import BusinessAnswer, BusinessState, unknown
 from reconciler.policy.evidence import ConsumeMode
 from reconciler.policy.judging.suspect import EFFECT_QUERY
 from reconciler.policy.repairing.repair import RepairRules
@@ -251,3 +251,41 @@ def test_an_effect_that_comes_after_a_repair_has_passed_its_copy_ends_the_repair
     )
     rounds(world, 120)
     assert (the_repair(world, it).state, sent(world)) == (RepairState.DONE, [it])
+
+
+ELSEWHERE = [APPLIED, unknown(NO_ANSWER(why="connection refused"))]
+
+
+@pytest.mark.parametrize("of_billing", ELSEWHERE)
+def test_a_copy_for_every_group_is_not_sent_beside_an_effect_of_another_group(of_billing: BusinessAnswer) -> None:
+    """Both groups had a copy, which was deleted by age; billing took effect, or nobody knows, and stock did not. No
+    inbox would skip the second copy of billing."""
+    world = made("billing", "stock")
+    first = world.broker.send_half(key(1))
+    world.queries.answers[key(1)] = COMMITTED
+    world.clock.advance(60)
+    again = world.broker.put_back(first)
+    world.broker.commit(first)
+    take(world, effects=False)
+    world.queries.effect_answers["billing", key(1)] = of_billing
+    world.clock.advance(DAYS_3)
+    deleted_but(world, again, parks=False)
+    world.announce(key(1))
+    world.rounds(world.process(), 60, consume=False)
+    assert (sent(world), len(world.deliveries)) == ([], 2)
+    if of_billing is APPLIED:
+        assert (the_repair(world, key(1)).state, why(world, key(1))) == (RepairState.FAILED, "repair.second-effect")
+        assert row(world, key(1), "stock")[0] is CandidateState.QUARANTINED
+    else:
+        assert why(world, key(1)) == "reason.effect-unknown"
+
+
+def test_an_unanswered_effect_of_one_group_holds_a_send_back_for_all() -> None:
+    world = made("billing", "stock")
+    it = lost(world)
+    world.queries.effect_answers["billing", it] = unknown(NULL_STATE())
+    rounds(world, 40, effects=False)
+    assert (sent(world), why(world, it)) == ([], "reason.effect-unknown")
+    del world.queries.effect_answers["billing", it]
+    rounds(world, 40)
+    assert (sent(world), the_repair(world, it).state) == ([it], RepairState.DONE)

@@ -191,3 +191,13 @@ def test_a_database_that_is_away_has_no_absence(tmp_path: Path) -> None:
         found = queries.effects(BILLING, {"x": copy(1, "x")})
     assert found["x"].is_unknown
     assert "query.no-answer" in str(found["x"].reason)
+
+
+def test_a_database_that_is_away_for_long_does_not_hold_its_callers_up(tmp_path: Path) -> None:
+    """The thread of all topics' rounds asks. It must not wait for the end of the query's rest."""
+    clock = ManualClock()
+    with closing(OpenQueries({}, clock=clock, effects=read_effect_queries(effects(tmp_path, "billing")))) as queries:
+        for _ in range(10):
+            found = queries.effects(BILLING, {"x": copy(1, "x")})
+            assert found["x"].is_unknown
+    assert clock.monotonic_seconds() < 10
