@@ -12,8 +12,6 @@ from reconciler.contract.answers import HALVES_LEFT
 from reconciler.contract.facts import Fact
 from reconciler.contract.kept_facts import (
     NOT_PUT_BACK,
-    POSITION,
-    POSITIONS,
     PRODUCER_CONNECTED,
     PRODUCERS_AWAY,
     PRODUCERS_BEHIND_PROXY,
@@ -21,7 +19,6 @@ from reconciler.contract.kept_facts import (
     SECOND_EFFECT,
 )
 from reconciler.contract.reasons import SIBLINGS, SIBLINGS_OF_OTHER_TAGS
-from reconciler.contract.verdicts import Verdict
 from reconciler.policy.commit_query import is_committed
 from reconciler.policy.evidence import Lookup, ProducerLook, StoredMessage
 from reconciler.policy.inquiry.business import other_tags_doubt, sibling_doubt, why_not_committed
@@ -54,14 +51,9 @@ def sent_anew(of_key: Lookup[StoredMessage], case: RepairCase, message: StoredMe
     return of_key.only(lambda one: one.unique_key != case.unique_key and one.tag == message.tag)
 
 
-def second_effect(case: RepairCase) -> Fact | None:
-    """Returns why a copy for every group could have a second effect: an effect query has found the effect in a group,
-    and no inbox skips another copy there. None: no group has the effect."""
-    applied = case.applied_by_query
-    if not applied:
-        return None
-    where = (POSITION(group=group, verdict=str(Verdict.CONSUMED)) for group in applied)
-    return SECOND_EFFECT(why=POSITIONS(groups=tuple(where)))
+def second_effect(why: Fact) -> Fact:
+    """Returns the fact that another copy could have a second effect."""
+    return SECOND_EFFECT(why=why)
 
 
 def _unanswered(case: RepairCase, send: RepairStep) -> Question | RepairStep:

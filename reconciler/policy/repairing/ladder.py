@@ -30,7 +30,6 @@ from reconciler.contract.kept_facts import (
     POSITION,
     POSITIONS,
     RUNG_TAKEN_OUT,
-    SECOND_EFFECT,
     SENT_ANEW,
     SENT_LATE,
     TAKEN_BY_NOBODY,
@@ -250,8 +249,9 @@ def _not_delivered_since(case: RepairCase, send: RepairStep) -> Question | Repai
         return _failed(case, SENT_ANEW(unique_key=others.records[-1].unique_key, word=case.key_word or ""))
     if unknown := [lookup for lookup in (again, others) if lookup.is_unknown]:
         return _wait(case, copies_unknown(unknown[0]))
-    twice = second_effect(case)
-    return send if twice is None else _failed(case, twice)
+    # Where an effect query has found the effect, no inbox skips another copy.
+    applied = dict.fromkeys(case.applied_by_query, Verdict.CONSUMED)
+    return _failed(case, second_effect(_positions(applied))) if applied else send
 
 
 def _copies(case: RepairCase) -> Lookup[StoredMessage] | Question | RepairStep:
@@ -436,7 +436,7 @@ def _once_by_every_name(case: RepairCase, answer: Question | RepairStep) -> Ques
         return answer
     if not case.known_by_former_names and next_rung(case.topic.repair_order, case.repair.rung) is None:
         return _dead_lettered(case, not_yet) or _wait(case, why)
-    return _climb(case, SECOND_EFFECT(why=why))
+    return _climb(case, second_effect(why))
 
 
 def _beyond_names(case: RepairCase) -> RepairStep | None:
