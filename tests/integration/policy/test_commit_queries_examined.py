@@ -16,7 +16,7 @@ from reconciler.policy.commit_query import KeyType
 from reconciler.policy.commit_query_dry_run import QueryAspect, QueryFinding
 from reconciler.wiring.commit_queries import ConfiguredQuery, dry_run
 from tests.integration.policy.test_commit_queries import SLOW, Shop, rows, shop_in
-from tests.services import postgres
+from tests.services import mariadb, postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
 
 SOUND = "SELECT number, status FROM orders WHERE number IN (:keys)"
@@ -219,6 +219,19 @@ def test_a_right_to_one_column_or_to_files_of_the_host_is_more_than_to_read(shop
     for grant in MORE_THAN_SELECT[shop.kind][number : number + 1]:
         shop.write(grant.format(login=login_of(shop)))
         assert short(found(shop), "login") == {"login": [("unfit", "may-write")]}
+
+
+@pytest.mark.parametrize(("prefix", "finding"), [("orders", ("fit", "reads-only")), ("test", ("unfit", "may-write"))])
+def test_what_mariadb_grants_everybody_in_its_test_databases_counts_in_these_alone(
+    mariadb_server: mariadb.MariaDBServer, prefix: str, finding: tuple[str, str]
+) -> None:
+    places = ("`test`.*", r"`test\_%%`.*")
+    with shop_in(mariadb_server.create_database(prefix)) as shop:
+        shop.write(*(f"GRANT ALL ON {place} TO PUBLIC" for place in places))
+        try:
+            assert short(found(shop), "login") == {"login": [finding]}
+        finally:
+            shop.write(*(f"REVOKE ALL ON {place} FROM PUBLIC" for place in places))
 
 
 def test_a_lock_is_told_as_no_answer(shop: Shop) -> None:
