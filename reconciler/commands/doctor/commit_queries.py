@@ -9,7 +9,15 @@ from functools import partial
 from reconciler.commands.diagnosis import Diagnosis, Level, NamedCheck
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.halves.values import HalfCopy
-from reconciler.policy.commit_query_dry_run import PERSON_ACCEPTS, Fitness, QueryAspect, QueryFinding, TriedHalf
+from reconciler.policy.commit_query_dry_run import (
+    EFFECTS_TOO_FEW,
+    PERSON_ACCEPTS,
+    TOO_FEW,
+    Fitness,
+    QueryAspect,
+    QueryFinding,
+    TriedHalf,
+)
 from reconciler.policy.effect_query import EffectQuery
 from reconciler.policy.evidence import StoredMessage
 from reconciler.wiring.commit_queries import (
@@ -74,6 +82,7 @@ NOBODY_ACCEPTED = Code("doctor.nobody-accepted")
 ACCEPTED_BY = Code("doctor.accepted-by", by=Field.NAME, at_ms=Field.TIME)
 ACCEPT_QUERY = Code("doctor.accept-query", topic=Field.NAME)
 ACCEPT_BY_PERSON = Code("doctor.accept-by-person", topic=Field.NAME)
+WAIT_FOR_MORE = Code("doctor.wait-for-more", topic=Field.NAME)
 _LEVELS: dict[Fitness, Level] = {
     Fitness.FIT: "ok",
     Fitness.NOTED: "note",
@@ -202,6 +211,8 @@ def _remedy(topic: str, one: QueryFinding, *, is_of_effects: bool = False) -> Fa
         return None
     if one.aspect is QueryAspect.TRUST and one.fitness is Fitness.DOUBTFUL:
         return ACCEPT_BY_PERSON(topic=topic)
+    if one.found.code in (TOO_FEW, EFFECTS_TOO_FEW) and not one.exceptions:
+        return WAIT_FOR_MORE(topic=topic)
     return _MENDED_OF_EFFECTS[one.aspect]() if is_of_effects else _MENDED_BY[one.aspect]()
 
 
