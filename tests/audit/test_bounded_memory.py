@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import resource
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,3 +120,22 @@ def test_a_file_of_the_history_that_unpacks_to_a_gigabyte_is_named(small: Path) 
     )
     (history / manifest_folder("test") / entry_name(entry.sequence)).write_bytes(entry.encoded())
     assert f"history file {path}: has not the columns" in refusal(small)
+
+
+def test_windows_that_are_judged_at_the_same_time_leave_no_limit_behind() -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    begun, may_end = threading.Event(), threading.Event()
+
+    def judge() -> None:
+        with memory.bounded_memory("one window"):
+            begun.set()
+            may_end.wait(60)
+
+    other = threading.Thread(target=judge)
+    other.start()
+    assert begun.wait(60)
+    with memory.bounded_memory("another window"):
+        may_end.set()
+        other.join(60)
+        assert resource.getrlimit(resource.RLIMIT_DATA) != before
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,16 +32,42 @@ def bounded_memory(what: str, *, bytes_max: int | None = PIECE_BYTES_MAX) -> Ite
     """
     of_machine = int(machine_bytes() * MACHINE_SHARE)
     bytes_max = of_machine if bytes_max is None else min(bytes_max, of_machine)
-    before, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = [limit for limit in (before, hard, _used_bytes() + bytes_max) if limit != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    limit = _used_bytes() + bytes_max
+    _begin(limit)
     try:
         yield
     except MemoryError as error:
         message = f"{what} takes more than {bytes_max // 1024**2:,} MiB of memory to look at"
         raise AuditError("inputs", f"{message}: nothing that an audit writes does") from error
     finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (before, hard))
+        _end(limit)
+
+
+#: The limits of the blocks that run. The process has one limit, and its threads judge several windows at once.
+_limits: list[int] = []
+_before: list[tuple[int, int]] = []
+_lock = threading.Lock()
+
+
+def _begin(limit: int) -> None:
+    with _lock:
+        if not _limits:
+            _before[:] = [resource.getrlimit(resource.RLIMIT_DATA)]
+        _limits.append(limit)
+        _apply()
+
+
+def _end(limit: int) -> None:
+    with _lock:
+        _limits.remove(limit)
+        _apply()
+
+
+def _apply() -> None:
+    """Sets the lowest limit of the blocks that run. Without a block, sets the limit from before the first one."""
+    before, hard = _before[0]
+    lower = [one for one in (before, hard, *_limits) if one != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(lower) if _limits else before, hard))
 
 
 def machine_bytes() -> int:
