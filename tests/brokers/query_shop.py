@@ -84,15 +84,18 @@ grace_period_seconds = 2.0
     return file
 
 
-def with_effect_query(folder: Path, topic: str) -> str:
-    """The line of the subscription by which rows of the group's own table prove effects."""
+def with_effect_query(folder: Path, topic: str, *, number: str = "number") -> str:
+    """The line of the subscription by which rows of the group's own table prove effects.
+
+    `number`: what is an order's number in that table.
+    """
     file = folder / "effects.toml"
     file.write_text(f"""
 [[effect_queries]]
 topic = "{topic}"
 group = "group_{topic}"
 database_url = "sqlite:///{folder}/bills.db"
-sql = "SELECT number, 'BILLED' FROM bills WHERE number IN (:keys)"
+sql = "SELECT {number}, 'BILLED' FROM bills WHERE {number} IN (:keys)"
 key = "KEYS"
 applied = ["BILLED"]
 """)

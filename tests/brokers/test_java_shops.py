@@ -16,7 +16,7 @@ from tests.acceptance.command import reconciler
 from tests.acceptance.deployment import Service
 from tests.brokers.addresses import REAL
 from tests.brokers.java_service import CLIENTS, SECONDS, JavaService, Try, names
-from tests.brokers.query_shop import make_orders, settings
+from tests.brokers.query_shop import make_orders, settings, with_effect_query
 from tests.chaos.proxy import Proxy
 from tests.polling import eventually
 from tests.services.fixtures import SharedClusters
@@ -52,6 +52,8 @@ PAID, CANCELLED, FAILED = tries("paid", "paid", 320), tries("cancelled", "cancel
 #: Their ENDs are lost on their way, or their process is killed before it sends them.
 CUT_OFF, KILLED = tries("cut", "paid", 20), tries("dies", "dies", 20)
 LIVING = tries("asked", "asked", 10)
+#: The order of a try, of which alone the table of bills has the name.
+ORDER_OF_A_BILL = "replace(replace(name, 'first-', 'twice-'), 'second-', 'twice-')"
 
 
 class JavaShop:
@@ -161,8 +163,14 @@ def of(version: str) -> ParameterSet:
 
 
 @pytest.mark.parametrize("cluster", [of(version) for version in CLIENTS if version != "4.2.0"], indirect=True)
+@pytest.mark.parametrize(
+    "over",
+    ["DELIVERED", pytest.param("CONSUMED", marks=pytest.mark.nightly)],
+    ids=["by the offset", "by an effect query"],
+)
 def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
     cluster: RocketMQCluster,
+    over: str,
     redis_server: RedisServer,
     tmp_path: Path,
     stack: ExitStack,
@@ -182,13 +190,14 @@ def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
     stuck["open"] = stuck.get("open", set()) | names(KILLED) | names(first_tries(range(5, 10)))
     eventually(lambda: shop.stuck() == stuck, within_seconds=SECONDS, message="stuck ones")
 
+    by_query = with_effect_query(tmp_path, shop.topic, number=ORDER_OF_A_BILL) if over == "CONSUMED" else ""
     config = settings(
         tmp_path,
         name_servers=shop.cluster.name_servers,
         topic=shop.topic,
         redis_url=redis_server.url,
         repairs=f'repairs.topics."{shop.topic}" = true',
-        of_subscription="consumers_are_idempotent = true",
+        of_subscription=f"consumers_are_idempotent = true\n{by_query}",
     )
     accepted = reconciler("query", "accept", shop.topic, "--config", str(config), "--reason", "some are tried twice")
     assert accepted.exit_code == 0, accepted.stdout
@@ -206,7 +215,7 @@ def test_of_400_transactions_each_committed_one_is_billed_once_and_no_other(
         assert services[0].process.poll() is None, services[0].output[-3000:]
         repairs, verdicts = shop.repairs(), shop.verdicts()
         assert {one: repairs[one] for one in lost if repairs[one][0] != "DONE"} == {}
-        assert verdicts["DELIVERED"] == delivered | lost | names(LIVING), verdicts
+        assert verdicts[over] == delivered | lost | names(LIVING), verdicts
         assert verdicts["REJECTED"] == names(CANCELLED) | names(FAILED), verdicts
         assert verdicts["UNKNOWN"] == names(first_tries(range(10))), verdicts
         return True
