@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from reconciler.commands.scan import ScanReport, run_scan
+from reconciler.errors import BrokerRefused
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.sending import SendResult
@@ -51,6 +52,15 @@ class Sender:
         self._address = broker.address
         self.name_servers = cluster.name_servers
         self.topic = create_topic(broker.port, topic_name("scan"), queues=2, name_server_port=cluster.name_server.port)
+        eventually(self._answers_administrators, within_seconds=30)
+
+    def _answers_administrators(self) -> bool:
+        """A broker that has not run for a second has nothing counted yet, and refuses GET_BROKER_RUNTIME_INFO
+        (StoreStatsService.getPutTps: NoSuchElementException)."""
+        try:
+            return bool(Admin(self._instance.client).runtime_info(self._address))
+        except BrokerRefused:
+            return False
 
     def halves(self, count: int) -> list[SendResult]:
         message = Message(topic=self.topic, body=b"payment")
