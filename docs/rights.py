@@ -29,6 +29,9 @@ def lines() -> Iterator[str]:
         "([why](databases.md#replicas-and-splitting-proxies)). Tables that no",
         "`reconciler db` made have no `reconciler_alembic_version_` table: leave its line out.",
         "",
+        "A commit query or an effect query has a login of its own, which may read its tables and nothing else: [how to make",
+        "it](../how-to/commit-queries.md#write-a-query).",
+        "",
     )
     for role in roles:
         yield from _grants_of(role)

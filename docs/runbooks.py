@@ -98,8 +98,14 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (undecided_keys.KEY, undecided_keys.KEYS),
-        "Start what the line or `reconciler explain KEY` names",
-        "启动该行或 `reconciler explain KEY` 指出的证据源",
+        (
+            "Start what the line or `reconciler explain KEY` names, or "
+            "[look it up](../how-to/troubleshooting.md#keys-stay-unknown)"
+        ),
+        (
+            "启动该行或 `reconciler explain KEY` 指出的证据源，或见"
+            "[键一直是 UNKNOWN](../how-to/troubleshooting.md#键一直是-unknown)"
+        ),
     ),
 )
 #: What is said by a line that has no words of its own.
