@@ -56,7 +56,7 @@ class Sender:
 
     def _answers_administrators(self) -> bool:
         """A broker that has not run for a second has nothing counted yet, and refuses GET_BROKER_RUNTIME_INFO
-        (StoreStatsService.getPutTps: NoSuchElementException)."""
+        (StoreStatsService.getPutTps)."""
         try:
             return bool(Admin(self._instance.client).runtime_info(self._address))
         except BrokerRefused:
