@@ -103,14 +103,14 @@ class SqlNotedHalves:
                 with self._database.reading() as connection:
                     found.update(connection.scalars(query))
         except (DatabaseAway, ConfigurationError) as error:
-            if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+            if _is_away(error):
                 raise
             return frozenset()
         return found
 
     def _cannot(self, error: DatabaseAway | ConfigurationError) -> None:
         """Logs a missing table or right once. Raises every other error."""
-        if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+        if _is_away(error):
             raise error
         if not self._has_told:
             self._has_told = True
@@ -120,6 +120,11 @@ class SqlNotedHalves:
                 half.name,
                 error,
             )
+
+
+def _is_away(error: DatabaseAway | ConfigurationError) -> bool:
+    """False: the ledger lacks the table, or the login has no right to it."""
+    return isinstance(error, DatabaseAway) and not is_refused(error.__cause__)
 
 
 def _digests(one: NotedHalf) -> tuple[bytes | None, bytes | None]:

@@ -41,7 +41,7 @@ from reconciler.policy.evidence import InboxRow, Lookup, StoredMessage
 from reconciler.rocketmq.wire.codes import HALF_TOPICS
 from reconciler.telling.ports.actions import OperatorAction
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
-from reconciler.wiring.effect_queries import ConfiguredEffectQuery, OpenEffectQueries, configured_effect_queries
+from reconciler.wiring.effect_queries import ConfiguredEffectQuery, OpenEffectQueries, effect_queries_of_topics
 from reconciler.wiring.open_query import OpenQuery, text_of
 from reconciler.wiring.query_files import QuerySection, read_sections
 from reconciler.wiring.query_trials import refusing, tried_query
@@ -125,7 +125,7 @@ _OPTION = "--commit-query"
 
 def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     """Returns the commit queries of a file. A topic has at most one query. Raises InvalidValue."""
-    sections = read_sections(path, _LIST, setting="--commit-query")
+    sections = read_sections(path, _LIST, setting=_OPTION)
     found = tuple(_query(place, one) for place, one in sections)
     topics = [one.query.topic for one in found]
     if len(set(topics)) < len(topics):
@@ -133,8 +133,10 @@ def read_commit_queries(path: Path) -> tuple[ConfiguredQuery, ...]:
     return found
 
 
-#: Reads a file once for this process, so that after an edit its rounds and its pages still use the same queries.
-_read_once = cache(read_commit_queries)
+@cache
+def _of_file(path: Path) -> Mapping[str, ConfiguredQuery]:
+    """Reads a file once for this process, so that after an edit its rounds and its pages still use the same queries."""
+    return {one.query.topic: one for one in read_commit_queries(path)}
 
 
 def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
@@ -147,23 +149,22 @@ def configured_queries(settings: Settings) -> dict[str, ConfiguredQuery]:
         if producer.commit_queries is None:
             continue
         try:
-            queries = _read_once(Path(producer.commit_queries))
+            of_file = _of_file(Path(producer.commit_queries))
         except InvalidValue as error:
             if error.field != _OPTION:
                 raise
             raise InvalidValue(f"producers[{number}].commit_queries", error.value, error.remedy) from None
-        of_file = {one.query.topic: one for one in queries}
         for topic in producer.topics:
             if topic not in of_file:
                 raise InvalidValue(f"producers[{number}].commit_queries", topic, "the file has no query of this topic")
-            found[topic] = with_effects(settings, of_file[topic])
-    return found
+            found[topic] = of_file[topic]
+    effects = effect_queries_of_topics(settings) if found else {}
+    return {topic: replace(one, effects=effects.get(topic, ())) for topic, one in found.items()}
 
 
 def with_effects(settings: Settings, one: ConfiguredQuery) -> ConfiguredQuery:
     """Returns the query with the effect queries that the settings name for its topic. Raises InvalidValue."""
-    effects = configured_effect_queries(settings)
-    return replace(one, effects=tuple(effect for effect in effects if effect.query.topic == one.query.topic))
+    return replace(one, effects=effect_queries_of_topics(settings).get(one.query.topic, ()))
 
 
 def _query(place: str, values: Any) -> ConfiguredQuery:

@@ -59,8 +59,11 @@ def read_effect_queries(path: Path) -> tuple[ConfiguredEffectQuery, ...]:
     return found
 
 
-#: Reads a file once for this process. An edited file must not mean one thing to running rounds and another to `status`.
-_read_once = cache(read_effect_queries)
+@cache
+def _of_file(path: Path) -> Mapping[tuple[str, str], ConfiguredEffectQuery]:
+    """Reads a file once for this process. An edited file must not mean one thing to running rounds and another to
+    `status`."""
+    return {(one.query.topic, one.query.group): one for one in read_effect_queries(path)}
 
 
 def configured_effect_queries(settings: Settings) -> tuple[ConfiguredEffectQuery, ...]:
@@ -72,11 +75,19 @@ def configured_effect_queries(settings: Settings) -> tuple[ConfiguredEffectQuery
     return tuple(one for one in found if one is not None)
 
 
+def effect_queries_of_topics(settings: Settings) -> Mapping[str, tuple[ConfiguredEffectQuery, ...]]:
+    """Returns topic -> its effect queries, for topics that have any. Raises InvalidValue."""
+    found: dict[str, tuple[ConfiguredEffectQuery, ...]] = {}
+    for one in configured_effect_queries(settings):
+        found[one.query.topic] = (*found.get(one.query.topic, ()), one)
+    return found
+
+
 def _of_subscription(number: int, configured: SubscriptionSettings) -> ConfiguredEffectQuery | None:
     if configured.effect_query is None:
         return None
     place = (configured.topic, configured.group)
-    of_file = {(each.query.topic, each.query.group): each for each in _read_once(Path(configured.effect_query))}
+    of_file = _of_file(Path(configured.effect_query))
     if place not in of_file:
         name = f"subscriptions[{number}].effect_query"
         raise InvalidValue(name, "/".join(place), "the file has no query of this topic and group")
