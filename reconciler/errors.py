@@ -44,13 +44,31 @@ _TREE = str(Path(__file__).parents[1])
 
 #: Maximum number of characters that are repeated of an error of a service's code.
 TOLD_CHARACTERS_MAX = 300
-_SEARCHED_CHARACTERS_MAX = 10_000
-_NAMES_OF_SECRETS = "(?:password|passwd|pwd|secret|token|api_?key)"
-#: Matches a secret in a URL, behind a name and "=", behind a name in JSON, or in a header of HTTP.
-_SECRET = re.compile(
-    rf"""://(?P<of_url>[^\s/@]+)@
-    |(?:{_NAMES_OF_SECRETS}\s*=\s*["']?|{_NAMES_OF_SECRETS}["']\s*:\s*["']|\b(?:Bearer|Basic)\s+)(?P<value>[^\s&,;"')]+)""",
-    re.I | re.X,
+_SEARCHED_CHARACTERS_MAX = 3_000
+#: Matches the name of a secret and its separator: "password=", "X-Api-Key: ", '"access_token": '. The words
+#: "unexpected token: " name no secret.
+_NAMED = r"""(?:(?:password|passwd|passphrase|pwd|secret|token)(?:[_-]?access)?(?:[_-]?key)?
+    |(?:api|access|account|private|secret|shared|signing)[_ -]?(?:access[_-]?)?key|authorization)
+    \\?["']?\s{0,9}(?:=>?|(?<![\s(]token):)\s{0,9}(?:(?:Bearer|Basic)\s{1,9})?"""
+#: Matches a value without quotes, unless the word speaks of a secret: "using password: YES", "Bearer token".
+_BARE = r"""(?!\\|(?:yes|no|none|null|true|false|required|missing|empty|expired|invalid|incorrect|wrong
+    |must|is|was|has|not|auth|authentication|tokens?|realm=\S*)(?:[\s,;.:)"'\]}]|$))(?P<secret>[^\s&,;"')]+)"""
+#: The forms of secrets. A repetition that a failure can shorten is bounded, or ends before the next match can begin. So
+#: the time stays small for hostile texts.
+_SECRETS = tuple(
+    re.compile(form, re.I | re.X)
+    for form in (
+        r"://(?P<secret>[^\s/]+)@",
+        # A password with a slash. A port that a path follows is none.
+        r"""://(?P<secret>[^\s/:@"']{0,100}:(?!\d{1,5}[/?\#])[^\s"']{1,500})@""",
+        # user:password@host:port and user:password@tcp(host:port)
+        r"""(?<![^\s"'`(=,<])(?P<secret>[\w.+-]{1,60}:(?!//)[^\s"']{1,500})@(?=[a-z]{3,8}[46]?\(|[\w.-]{1,100}:\d)""",
+        r"\b(?:(?:password|passwd|passphrase|pwd)|IDENTIFIED\s{1,9}BY)\s{1,9}'(?P<secret>[^']{1,500})'",
+        rf"""{_NAMED}"(?P<secret>(?:[^"\\]|\\.)*)""",
+        rf"{_NAMED}'(?P<secret>(?:[^'\\]|\\.)*)",
+        rf"""{_NAMED}\\"(?P<secret>[^"\\]*)""",
+        rf"(?:{_NAMED}|\b(?:Bearer|Basic)\s{{1,9}}){_BARE}",
+    )
 )
 
 
@@ -267,14 +285,21 @@ def told_error(error: BaseException) -> str:
     return ": ".join([type(error).__name__, *(_shortened(line) for line in str(shown).splitlines()[:1])])
 
 
+def told_value(value: object) -> str:
+    """Returns what a service's code answered in place of an expected value, as its errors are told."""
+    return _shortened(repr(value))
+
+
 def _shortened(line: str) -> str:
     # A secret is hidden before the cut, because half a secret has no known form.
-    shown = _SECRET.sub(_hidden, line[:_SEARCHED_CHARACTERS_MAX])
+    shown = line[:_SEARCHED_CHARACTERS_MAX]
+    for form in _SECRETS:
+        shown = form.sub(_hidden, shown)
     return shown if len(shown) <= TOLD_CHARACTERS_MAX else f"{shown[:TOLD_CHARACTERS_MAX]}..."
 
 
 def _hidden(found: re.Match[str]) -> str:
-    first, end = found.span(found.lastgroup or 0)
+    first, end = found.span("secret")
     return f"{found.string[found.start() : first]}***{found.string[end : found.end()]}"
 
 

@@ -273,7 +273,9 @@ class TransactionalHandler:
             work = [(self._entry(message, SOURCE_CONSUMER), partial(self._run, message)) for message in messages]
             entered = batches.inbox.apply_together(work)
         except Exception as error:  # noqa: BLE001 - each message is tried alone next, and the faulty one fails again
-            logger.info("batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, error)
+            logger.info(
+                "batch_split: %d messages of group %s go one by one: %s", len(messages), self.group, told_error(error)
+            )
             return False
         for message, one in zip(messages, entered, strict=True):
             self._count(message, one)

@@ -34,7 +34,7 @@ from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, Outb
 from reconciler.clock import Clock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
-from reconciler.errors import InvalidValue, InvariantViolation, ReconcilerError, UsageError
+from reconciler.errors import InvalidValue, InvariantViolation, ReconcilerError, UsageError, told_error
 from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.wire.message import Message
 
@@ -269,14 +269,14 @@ class Block:
         except Exception as error:
             # The transaction may have been committed, so neither business nor broker may take it for rolled back.
             logger.exception("outcome_unreadable: %s: the outcome could not be read", self.unique_key)
-            return CheckAnswer(outcome=Outcome.UNKNOWN, reason=f"{type(error).__name__}: {error}")
+            return CheckAnswer(outcome=Outcome.UNKNOWN, reason=told_error(error))
 
     def _end(self, outcome: Outcome) -> None:
         try:
             answer = self._parts.halves.end(self.half, outcome)
         except Exception as error:
             logger.exception("end_failed: %s: END_TRANSACTION could not be sent", self.unique_key)
-            answer = SendAnswer(outcome=EndOutcome.NOT_SENT, detail=f"{type(error).__name__}: {error}")
+            answer = SendAnswer(outcome=EndOutcome.NOT_SENT, detail=told_error(error))
         self.end_answer = answer
         if answer.outcome is not EndOutcome.DONE:
             self._parts.counts.add("ends_failed")

@@ -30,7 +30,7 @@ from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
+from reconciler.errors import ConfigurationError, ReconcilerError, TransientError, told_error
 from reconciler.ledger.jobs import SqlJobs
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.round import ReconcileRound
@@ -176,7 +176,7 @@ class JobWorker:
             raise
         except Exception as error:
             logger.exception("job_failed", extra=about)
-            return JobChange(ends=JobState.FAILED, error=f"a bug, see the log: {type(error).__name__}: {error}")
+            return JobChange(ends=JobState.FAILED, error=f"a bug, see the log: {told_error(error)}")
 
     # ---- repairs
 
@@ -251,7 +251,8 @@ class JobWorker:
             raise  # the job waits, and later continues with this key
         except Exception as error:  # an error of one key must not stop later keys
             logger.exception("job_key_failed", extra={"topic": topic, "group": group, "unique_key": key})
-            return replace(failed, reason=KEY_FAILED(error=f"{type(error).__name__}: {error}"))
+            told = f"{type(error).__name__}: {error}" if isinstance(error, ReconcilerError) else told_error(error)
+            return replace(failed, reason=KEY_FAILED(error=told))
 
     # ---- rebuilding
 

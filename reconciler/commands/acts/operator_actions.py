@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import LOGIN_PREFIX
-from reconciler.errors import DatabaseAway
+from reconciler.errors import DatabaseAway, ReconcilerError, told_error
 from reconciler.telling.ports.actions import Intent
 from reconciler.wiring.connections import Connections
 
@@ -59,7 +59,8 @@ def recorded(
     try:
         yield outcome
     except BaseException as error:
-        outcome.result, end = f"ended by {type(error).__name__}: {error}".removesuffix(": "), undone
+        told = f"{type(error).__name__}: {error}" if isinstance(error, ReconcilerError) else told_error(error)
+        outcome.result, end = f"ended by {told}".removesuffix(": "), undone
         raise
     finally:
         try:

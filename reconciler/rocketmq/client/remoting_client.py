@@ -29,6 +29,7 @@ from reconciler.errors import (
     ReconcilerError,
     RequestTimeout,
     UsageError,
+    told_error,
 )
 from reconciler.rocketmq.client.connection import Connection, ConnectionLimits, PeerSilent
 from reconciler.rocketmq.client.in_flight import RequestsInFlight
@@ -446,7 +447,7 @@ class RemotingClient:
             return handler(address, passed)
         except Exception as error:  # a handler is foreign code: its failure costs only one answer
             logger.warning("request_handler_failed: handler of request %d failed", passed.code, exc_info=True)
-            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=told_error(error))
 
 
 def _start(name: str, work: Callable[[], None]) -> None:

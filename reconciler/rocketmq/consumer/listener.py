@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reconciler.errors import told_error
+from reconciler.errors import told_error, told_value
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 
 logger = logging.getLogger(__name__)
@@ -85,10 +85,10 @@ def call_listener(listener: MessageListener, messages: Sequence[ReceivedMessage]
     if isinstance(status, FailedAt) and 0 <= status.position < len(messages):
         return ListenerAnswer(status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_LATER", failed_at=status.position)
     logger.error(
-        "listener_answer_unknown: the listener answered %r, not a ConsumeStatus; %d messages come again",
-        status,
+        "listener_answer_unknown: the listener answered %s, not a ConsumeStatus; %d messages come again",
+        told_value(status),
         len(messages),
     )
     return ListenerAnswer(
-        status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_RETURN_NULL", remark=f"answered {status!r}"
+        status=ConsumeStatus.RECONSUME_LATER, direct_result="CR_RETURN_NULL", remark=f"answered {told_value(status)}"
     )

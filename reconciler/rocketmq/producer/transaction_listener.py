@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import StrEnum
 
-from reconciler.errors import told_error
+from reconciler.errors import told_error, told_value
 from reconciler.rocketmq.producer.ending import EndDecision
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
@@ -55,5 +55,6 @@ def asked(question: Callable[[], LocalTransactionState | None], what: str) -> tu
         return LocalTransactionState.UNKNOWN, f"{what} raised {told_error(error)}"
     if isinstance(state, LocalTransactionState):
         return state, None
-    logger.error("listener_answer_unknown: %s answered %r, not a LocalTransactionState: UNKNOWN", what, state)
-    return LocalTransactionState.UNKNOWN, f"{what} answered {state!r}"
+    told = f"{what} answered {told_value(state)}"
+    logger.error("listener_answer_unknown: %s, not a LocalTransactionState: UNKNOWN", told)
+    return LocalTransactionState.UNKNOWN, told
