@@ -6,7 +6,6 @@ the database. Afterwards, the handler wrapper records and acknowledges the messa
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from inspect import iscoroutinefunction
@@ -20,8 +19,6 @@ from checkback_consumers.sql_session import SqlSession
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.sql.engines import driver_error, lacks_schema
 from reconciler.sql.rights import is_refused
-
-logger = logging.getLogger(__name__)
 
 #: A function that runs the business writes on the connection, and raises to roll back. If the handler is a coroutine,
 #: the function returns the coroutine.

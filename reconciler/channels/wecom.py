@@ -25,7 +25,6 @@ from reconciler.channels.answers import AnswerRule, CodedAnswers
 from reconciler.channels.platform_channel import PlatformChannel, PlatformMessage
 from reconciler.channels.texts import NoticeText
 
-CONTENT_BYTES_MAX = 4_096
 #: Pause after which a limit per minute has passed.
 _MINUTE_SECONDS = 60.0
 _SPECIAL = re.compile(r"[<>\[\]`*@&\\~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")

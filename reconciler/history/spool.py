@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
 import threading
 from collections.abc import Container, Sequence
@@ -23,8 +22,6 @@ from pathlib import Path
 from ulid import ULID
 
 from reconciler.history.segment import SegmentWriter, cut_torn_end
-
-logger = logging.getLogger(__name__)
 
 LOCK_NAME = "lock"
 _OPEN, _CLOSED = ".open", ".closed"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import socket
@@ -47,8 +46,6 @@ __all__ = [
     "writer_name",
     "writing_history",
 ]
-
-logger = logging.getLogger(__name__)
 
 
 class RecordedRounds(Protocol):

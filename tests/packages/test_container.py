@@ -17,7 +17,6 @@ from tests.services.processes import Child
 
 pytestmark = [pytest.mark.timeout(2_000), pytest.mark.xdist_group("image")]
 
-ROOT = Path(__file__).parents[2]
 LOGIN = 10_001
 METRICS_PORT = 9378
 SETTINGS = """

@@ -20,9 +20,8 @@ from tests.services.processes import ServiceFailed, freeze, tail, thaw
 from tests.services.remoting_probe import RemotingProbe, route_names
 from tests.services.rocketmq import QUICK, UPDATE_BROKER_CONFIG
 
-__all__ = ["FAMILIES", "EmbeddedBroker", "configure"]
+__all__ = ["EmbeddedBroker", "configure"]
 
-FAMILIES = ("3.2.6", "4.2", "4.4", "4.9", "5.x")
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 60.0
 

@@ -58,8 +58,6 @@ class HistoryState:
     watermarks: Mapping[tuple[str, str], int | None]
     #: Gaps between the window's start and its end + late_after_seconds. They are the reason "gap".
     gaps: tuple[HistoryGap, ...]
-    #: Gaps elsewhere, which change no answer about this window.
-    other_gaps: tuple[HistoryGap, ...]
     #: Altered, missing, doubled or unknown parts of the history. They are the reason "inputs".
     problems: tuple[str, ...]
     #: Rounds of the same time that were lost with Redis' memory. Their announcements were read again, so these rounds
@@ -149,7 +147,6 @@ def check_history(
         files=_by_stream(chain.files.values()),
         watermarks={key: found.watermark(key, shards, start_ms) for key in closes_ms},
         gaps=tuple(touching),
-        other_gaps=tuple(gap for gap in gaps if gap not in set(touching)),
         problems=tuple(problems),
         reread=tuple(made_good),
         rounds=found.count,
@@ -398,7 +395,6 @@ def _nothing_read(environment: str, subscriptions: Sequence[AuditedSubscription]
         files={},
         watermarks={(s.topic, s.group): None for s in subscriptions},
         gaps=(),
-        other_gaps=(),
         problems=problems,
         reread=(),
         rounds=0,

@@ -3,7 +3,6 @@ once."""
 
 from __future__ import annotations
 
-import logging
 import socket
 import socketserver
 import threading
@@ -21,7 +20,6 @@ from reconciler.instrumentation.metrics.pages import MetricPages
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-logger = logging.getLogger(__name__)
 
 #: Time after which a client that sends or takes nothing is cut off.
 CLIENT_SECONDS_MAX = 10.0

@@ -21,7 +21,7 @@ from reconciler.channels.feishu import feishu_card
 from reconciler.channels.mail import mail_message
 from reconciler.channels.slack import HEADER_CHARACTERS_MAX, TEXT_CHARACTERS_MAX, slack_body
 from reconciler.channels.texts import NoticeTexts
-from reconciler.channels.wecom import CONTENT_BYTES_MAX, escape_wecom, wecom_body
+from reconciler.channels.wecom import escape_wecom, wecom_body
 from reconciler.words import LANGUAGES
 from tests.examples import examples
 from tests.unit.channels.hostile import hostile_texts
@@ -30,6 +30,7 @@ from tests.unit.channels.notices import AT_MS, CONSOLE_URL, hostile_notice, noti
 # Parsers of Markdown and cards, hundreds of times.
 pytestmark = pytest.mark.unmeasured
 
+WECOM_BYTES_MAX = 4_096
 TEXTS = {language: NoticeTexts(language, console_url=CONSOLE_URL) for language in LANGUAGES}
 any_texts = st.sampled_from(list(TEXTS.values()))
 #: Without a bound on nesting, and with HTML: what a careless client might use.
@@ -85,7 +86,7 @@ def test_wecom_shows_the_text_with_wide_signs(hostile: str, texts: NoticeTexts) 
     for label, link in text.links:
         told = told.replace(f"[{label}]({link})", "")
     assert not set("<>@&") & set(told)
-    assert len(markdown.encode()) <= CONTENT_BYTES_MAX
+    assert len(markdown.encode()) <= WECOM_BYTES_MAX
 
 
 def test_the_longest_notice_has_a_place_in_wecom() -> None:
@@ -93,7 +94,7 @@ def test_the_longest_notice_has_a_place_in_wecom() -> None:
         for character in ("😀", "@", "\x00", "消"):
             long = replace(hostile_notice(character * 10_000), count=10**12)
             content = json.loads(wecom_body(texts.of(long)))["markdown"]["content"]
-            assert len(content.encode()) <= CONTENT_BYTES_MAX
+            assert len(content.encode()) <= WECOM_BYTES_MAX
 
 
 def test_a_topic_can_be_copied_from_wecom() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -20,8 +20,6 @@ from reconciler.policy.repairing.repair import RepairRules
 from reconciler.wiring.workers import ThreadWorkers, workers_of
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
-T = TypeVar("T")
-R = TypeVar("R")
 KEYS = 20
 
 

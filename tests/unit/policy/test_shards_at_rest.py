@@ -43,11 +43,6 @@ def counting(asked: list[str], name: str, ask: Callable[..., object]) -> Callabl
     return counted
 
 
-def set_back(world: World) -> None:
-    """Redis' clock."""
-    world.redis_clock.wrong_by_seconds = -3_600
-
-
 def event_of(reports: list[RoundReport]) -> RoundFinished:
     event = reports[0].event
     assert event is not None

@@ -6,7 +6,6 @@ import logging
 import sqlite3
 from contextlib import closing
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -26,7 +25,6 @@ from reconciler.sql.tables import operator_action
 from reconciler.telling.ports.actions import OperatorAction
 from reconciler.wiring.connections import Connections
 
-ROOT = Path(__file__).parents[3]
 TOPIC = "ORDERS"
 
 
