@@ -125,7 +125,8 @@ def scan(
     at the brokers. With --commit-query, the output shows for each stuck half whether your own tables call it committed.
 
     Exit code 1: an undelivered half that may be committed is older than --older-than. Exit code 3: halves of a broker
-    could not be read. Exit code 130: the scan was stopped by SIGINT, and shows what it has found so far.
+    could not be read, or a commit query was not asked. Exit code 130: the scan was stopped by SIGINT, and shows what it
+    has found so far.
     """
     from reconciler.commands.scan import run_scan
     from reconciler.wiring.half_scan import ScanRequest
@@ -253,7 +254,7 @@ def _show(report: ScanReport, output: ScanOutput) -> None:
 
 
 def _print_tables(report: ScanReport) -> None:
-    from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS, age_text
+    from reconciler.commands.scan import GROUP_COLUMNS, HALF_COLUMNS, age_text, keys_text
     from reconciler.words import said
 
     is_asked = report.proved() is not None
@@ -288,17 +289,16 @@ def _print_tables(report: ScanReport) -> None:
         (
             copy.topic,
             copy.unique_key,
+            keys_text(half),
             *states(half.state, half.business_state),
             age_text(report.scanned_at_ms - copy.born_ms),
             copy.asked,
             copy.broker,
-            copy.queue_offset,
-            copy.offset_message_id,
         )
         for half, copy in zip(report.halves, halves, strict=False)
     ]
     say("")
-    print_table("Halves", columns(HALF_COLUMNS), rows, first=columns(HALF_COLUMNS[:4]))
+    print_table("Halves", columns(HALF_COLUMNS), rows, first=columns(HALF_COLUMNS[:5]))
     if len(report.halves) > _SHOWN_MAX:
         say(f"only the first {_SHOWN_MAX} of {len(report.halves)}: --output json has all")
 

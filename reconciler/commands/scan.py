@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.visible_text import excerpt
 from reconciler.halves.outcomes import HalfOutcomes
 from reconciler.halves.scan import Progress
 from reconciler.halves.values import UNDELIVERED, BrokerFindings, Half, HalfFate
 from reconciler.policy.commit_query import BusinessState
+from reconciler.wiring.commit_queries import OF_TOPIC
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
+from reconciler.wiring.query_trials import UNFIT
 from reconciler.words import said
 
 #: Sentences that say what to do about the halves of a row.
@@ -32,6 +35,7 @@ COMMITTED_AND_STUCK = Code("scan.committed-and-stuck", next=Field.FACT)
 COMMITTED_UNSEEN = Code("scan.committed-unseen", kept_until_ms=Field.TIME)
 ROLLED_BACK_THERE = Code("scan.rolled-back-there")
 NO_ROW_THERE = Code("scan.no-row-there")
+NOT_ASKED_THERE = Code("scan.not-asked-there", next=Field.FACT)
 NOT_KNOWN_THERE = Code("scan.not-known-there", why=Field.FACT, next=Field.FACT)
 PROVED = Code("scan.proved", lost=Field.NUMBER, stuck=Field.NUMBER, harmless=Field.NUMBER, unknown=Field.NUMBER)
 STANDS = Code("scan.stands", broker=Field.NAME, minutes=Field.NUMBER)
@@ -67,7 +71,9 @@ GROUP_COLUMNS = (
     "next",
 )
 OUTCOME_COLUMNS = ("topic", "producer group", "halves", "committed", "rolled back", "committed again")
-HALF_COLUMNS = ("topic", "unique key", "state", "business", "age", "asked", "broker", "queue offset", "message id")
+HALF_COLUMNS = ("topic", "unique key", "keys", "state", "business", "age", "asked", "broker")
+#: Maximum number of characters of a half's keys in a row.
+KEYS_SHOWN_MAX = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +129,10 @@ class ScanReport:
     older_than_seconds: float
     findings: Sequence[BrokerFindings]
     groups: Sequence[HalfGroup]
-    #: Remarks about commit queries.
-    query_notes: Sequence[Fact] = ()
+    #: Topic -> why its commit query was not asked.
+    query_problems: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
+    #: Topic -> further remarks about its commit query.
+    query_notes: Mapping[str, Sequence[Fact]] = field(default_factory=dict)
 
     @property
     def outcomes(self) -> list[tuple[str, str, HalfOutcomes]]:
@@ -146,13 +154,13 @@ class ScanReport:
         """The exit code.
 
         Exit code 130: the scan was stopped.
-        Exit code 3: the halves of a broker could not be read.
+        Exit code 3: the halves of a broker could not be read, or a commit query was not asked.
         Exit code 1: a half that may be lost is too old.
         Exit code 0: every other case.
         """
         if not self.is_finished:
             return 130
-        if any(one.unread is not None for one in self.findings):
+        if any(one.unread is not None for one in self.findings) or any(self.query_problems.values()):
             return 3
         limit_ms = self.scanned_at_ms - round(self.older_than_seconds * 1000)
         return int(any(may_be_lost(half) and half.copy.since_ms < limit_ms for half in self.halves))
@@ -198,7 +206,9 @@ class ScanReport:
         """Yields remarks: what the business says, which check services do not move, and what could not be read."""
         if (proved := self.proved()) is not None:
             yield proved
-        yield from self.query_notes
+        for of_topics in (self.query_problems, self.query_notes):
+            for topic, told_of_query in of_topics.items():
+                yield from (OF_TOPIC(topic=topic, told=one) for one in told_of_query)
         for one in self.findings:
             if one.stands_seconds is not None:
                 yield STANDS(broker=one.broker, minutes=round(one.stands_seconds / 60))
@@ -240,13 +250,17 @@ def run_scan(request: ScanRequest, *, older_than_seconds: float, topic: str | No
         for one in findings:
             one.halves = tuple(half for half in one.halves if half.copy.topic == topic)
             one.outcomes = {pair: outcome for pair, outcome in (one.outcomes or {}).items() if pair[0] == topic}
-    notes = () if request.business is None else request.business.notes
-    return report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds, query_notes=notes)
+    report = report_of(findings, clock=request.clock, older_than_seconds=older_than_seconds)
+    if request.business is None:
+        return report
+    problems, notes = (
+        {of: facts for of, facts in told.items() if topic in (None, of)}
+        for told in (request.business.problems, request.business.notes)
+    )
+    return replace(report, query_problems=problems, query_notes=notes)
 
 
-def report_of(
-    findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float, query_notes: Sequence[Fact] = ()
-) -> ScanReport:
+def report_of(findings: Sequence[BrokerFindings], *, clock: Clock, older_than_seconds: float) -> ScanReport:
     """Returns the report for the findings of all brokers."""
     standing = {one.broker for one in findings if one.stands_seconds is not None}
     halves = [half for one in findings for half in one.halves]
@@ -255,7 +269,6 @@ def report_of(
         older_than_seconds=older_than_seconds,
         findings=findings,
         groups=list(_groups(halves, standing)),
-        query_notes=query_notes,
     )
 
 
@@ -297,6 +310,8 @@ def _next(state: HalfFate, halves: Sequence[Half], *, producers: int | None, sta
         case BusinessState.NO_ROW:
             return NO_ROW_THERE()
         case BusinessState.UNKNOWN if business is not None and business.why is not None:
+            if business.why.code is UNFIT:  # the notes have the reason
+                return NOT_ASKED_THERE(next=by_itself)
             return NOT_KNOWN_THERE(why=business.why, next=by_itself)
         case BusinessState.COMMITTED if state is HalfFate.GIVEN_UP:
             return LOST(kept_until_ms=kept_until_ms)
@@ -349,6 +364,11 @@ def outcome_row(topic: str, group: str, outcome: HalfOutcomes) -> dict[str, Any]
     }
 
 
+def keys_text(half: Half) -> str:
+    """Returns the key by which a person finds the business of a half: the key of its commit query, otherwise KEYS."""
+    return excerpt(half.copy.business_key or half.copy.keys, KEYS_SHOWN_MAX)
+
+
 def half_row(half: Half) -> dict[str, Any]:
     """Returns a half as plain data for JSON."""
     copy = half.copy
@@ -357,6 +377,7 @@ def half_row(half: Half) -> dict[str, Any]:
         "topic": copy.topic,
         "producer_group": copy.producer_group,
         "unique_key": copy.unique_key,
+        "keys": copy.keys or None,
         "state": half.state.value,
         "business": None if half.business_state is None else half.business_state.value,
         "business_why": None if half.business is None or half.business.why is None else _told(half.business.why),

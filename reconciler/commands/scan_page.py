@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 
 from reconciler.clock import utc_text
-from reconciler.commands.scan import HalfGroup, ScanReport, age_text
+from reconciler.commands.scan import HalfGroup, ScanReport, age_text, keys_text
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.visible_text import visible
 from reconciler.halves.values import Half, HalfFate
@@ -58,12 +58,13 @@ HEADS = {
     "kept": Code("scan.head-kept"),
     "next": Code("scan.head-next"),
     "key": Code("scan.head-key"),
+    "keys": Code("scan.head-keys"),
     "broker": Code("scan.head-broker"),
 }
 _GROUP_HEADS = (
     "topic", "group", "state", "business", "halves", "oldest", "asked", "producers", "left", "last", "kept", "next",
 )  # fmt: skip
-_HALF_HEADS = ("topic", "key", "state", "business", "age", "asked", "broker")
+_HALF_HEADS = ("topic", "key", "keys", "state", "business", "age", "asked", "broker")
 #: Maximum number of halves in the page's table.
 HALVES_MAX = 1_000
 #: Upper limit of a bar in seconds, and the text below the bar.
@@ -172,7 +173,8 @@ def _group_cells(one: HalfGroup, report: ScanReport, states: Sequence[str], told
 def _half_cells(half: Half, report: ScanReport, states: Sequence[str]) -> list[str]:
     copy = half.copy
     age = age_text(report.scanned_at_ms - copy.born_ms)
-    return [_told(copy.topic), _told(copy.unique_key), *states, age, str(copy.asked), _told(copy.broker)]
+    names = [_told(name) for name in (copy.topic, copy.unique_key, keys_text(half))]
+    return [*names, *states, age, str(copy.asked), _told(copy.broker)]
 
 
 def _picture(report: ScanReport, fates: Mapping[HalfFate, str], *, others: str) -> str:

@@ -261,6 +261,7 @@ def half_copy(record: MessageRecord, *, timeout_seconds: float, keys: Mapping[st
         left_alone_seconds=unasked_seconds(properties, timeout_seconds),
         offset_message_id=record.offset_message_id,
         tags=record.tags or "",
+        keys=properties.get("KEYS", ""),
         business_key=business_key(record, keys[topic]) if topic in keys else "",
     )
 

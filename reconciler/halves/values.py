@@ -77,6 +77,8 @@ class HalfCopy:
     #: The id that the broker's tools use.
     offset_message_id: str
     tags: str = ""
+    #: KEYS of the message. Empty if the message has none.
+    keys: str = ""
     #: The business key, if a commit query asks for one. Empty if the half has no key, or several keys.
     business_key: str = ""
 

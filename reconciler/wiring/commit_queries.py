@@ -206,8 +206,10 @@ class Business:
         self._clock = clock
         #: Topic -> the place of the business key in the topic's halves.
         self.keys: Mapping[str, str] = {one.query.topic: one.query.key for one in configured}
-        #: Remarks about the queries since the last call of ask().
-        self.notes: list[Fact] = []
+        #: Topic -> why its query was not asked in the last call of ask().
+        self.problems: dict[str, Sequence[Fact]] = {}
+        #: Topic -> further remarks about its query in the last call of ask().
+        self.notes: dict[str, Sequence[Fact]] = {}
 
     def ask(self, halves: Sequence[Half], *, others: Others) -> dict[Identity, BusinessAnswer]:
         """Returns the business's answer about each stuck half. Raises nothing.
@@ -215,7 +217,7 @@ class Business:
         A query is not asked if its database or its plan has a problem.
         """
         answers: dict[Identity, BusinessAnswer] = {}
-        self.notes = []
+        self.problems, self.notes = {}, {}
         for one in self._configured:
             found = [half for half in halves if half.copy.topic == one.query.topic]
             if found:
@@ -229,8 +231,7 @@ class Business:
         keys = [value for half in halves if (value := query.key_type.value_of(half.copy.business_key)) is not None]
         with closing(SqlBusinessQuery(query, one.url, clock=self._clock)) as adapter:
             inspection = adapter.inspect(keys[:KEYS_MAX])
-            for told in (*inspection.problems, *inspection.notes):
-                self.notes.append(OF_TOPIC(topic=query.topic, told=told))
+            self.problems[query.topic], self.notes[query.topic] = inspection.problems, inspection.notes
             ask = refusing(inspection.problems[0]) if inspection.problems else adapter.ask
             return judge_halves(query, halves, ask=ask, others=others, now_ms=self._clock.now_ms())
 

@@ -332,6 +332,29 @@ def test_what_is_stuck_and_what_to_do_stand_in_lines_that_a_screen_has_room_for(
     assert f"start a producer of {GROUP}" in " ".join(of_groups[of_groups.index(next_step) :]).replace("  ", "")
 
 
+@pytest.mark.parametrize("output", ["table", "html"])
+def test_a_row_names_the_order_by_the_keys_of_its_message(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, output: str
+) -> None:
+    """A person looks for the order, and a unique key is in no table of the business."""
+    monkeypatch.setenv("COLUMNS", "120")
+    with stage("5.x") as play:
+        play.half(f"{1:032X}", KEYS="order-2026-000017")
+        play.half(f"{2:032X}")
+        assert run(["scan", "-n", play.broker.address, "--output", output]) == 1
+        told = capsys.readouterr().out
+        assert run(["scan", "-n", play.broker.address, "--output", "json"]) == 1
+        halves = json.loads(capsys.readouterr().out)["halves"]
+    assert [half["keys"] for half in halves] == ["order-2026-000017", None]
+    if output == "html":
+        assert told.count("order-2026-000017") == 2, "once in each language"
+    else:
+        (row,) = (line for line in told.splitlines() if "order-2026-000017" in line)
+        assert f"{1:032X}" in row
+        assert "keys" in told, "a table, no records"
+        assert max(len(line) for line in told[told.rindex("Halves") :].splitlines()) <= 120
+
+
 def test_many_small_objects_say_what_each_is(capsys: pytest.CaptureFixture[str]) -> None:
     with stage("5.x") as play:
         play.half("K1")
@@ -421,6 +444,26 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     for form, shown in (("table", "committed"), ("html", "your database"), ("json", '"business": "rolled-back"')):
         run(["scan", "-n", play.broker.address, "--commit-query", str(queries), "--output", form])
         assert shown in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("output", ["table", "html"])
+def test_a_query_without_an_answer_is_told_once_and_in_the_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    """The file of SQLite has no table. Whoever reads only the exit code learns that nothing is known."""
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
+        shop.execute("CREATE TABLE others (number TEXT PRIMARY KEY)")
+    queries = declared(tmp_path, TOPIC)
+    given = ["--commit-query", str(queries), "--older-than", "10000000000", "--output", output]
+    with stage("5.x") as play:
+        play.half("K1", KEYS="o1")
+        play.half("K2", KEYS="o2")
+        assert run(["scan", "-n", play.broker.address, *given[:2], "--topic", "ANOTHER", *given[2:]]) == 0
+        assert "no such table" not in capsys.readouterr().out
+        assert run(["scan", "-n", play.broker.address, *given]) == 3
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.count("no such table") == (1 if output == "table" else 2), "once in each language"
+    assert "the notes say why" in told
 
 
 @pytest.mark.parametrize(
