@@ -125,8 +125,7 @@ def scan(
     at the brokers. With --commit-query, the output shows for each stuck half whether your own tables call it committed.
 
     Exit code 1: an undelivered half that may be committed is older than --older-than. Exit code 3: halves of a broker
-    could not be read, or a commit query was not asked. Exit code 130: the scan was stopped by SIGINT, and shows what it
-    has found so far.
+    could not be read, or a commit query was not asked. Exit code 130: SIGINT ended the scan; its findings are shown.
     """
     from reconciler.commands.scan import run_scan
     from reconciler.wiring.half_scan import ScanRequest
