@@ -60,6 +60,8 @@ class ManifestChain:
         self._files: dict[str, HistoryFile] = {}
         self._removed: dict[str, int] = {}
         self._segments: set[str] = set()
+        #: Device and inode of the folder whose entries were read.
+        self._folder_id: tuple[int, int] | None = None
         self.kept_from: str | None = None
         #: Damages of the chain, one line per damage. They are reported, and writing continues.
         self.problems: list[str] = []
@@ -90,11 +92,38 @@ class ManifestChain:
             return segment in self._segments
 
     def refresh(self) -> None:
-        """Reads the entries that were added since the last call."""
+        """Reads the entries that were added since the last call.
+
+        If the folder was lost, or another one lies in its place, all its entries are read, as by a process that starts.
+        """
         with self._lock:
+            known = (self._sequence, self._digest)
+            is_another = self._sequence > 0 and not self._is_same_folder()
+            if is_another:
+                self._forget_all()
             newest = self._newest()
+            self._folder_id = self._identity()
             while self._sequence < newest or (self._folder / entry_name(self._sequence + 1)).exists():
                 self._read(self._sequence + 1)
+                is_another = is_another and known != (self._sequence, self._digest)
+            if is_another:
+                self._note_problem(f"{entry_name(known[0])} is gone: its folder was lost, or another one lies there")
+
+    def _is_same_folder(self) -> bool:
+        return self._identity() == self._folder_id and (self._folder / entry_name(self._sequence)).exists()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._folder.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _forget_all(self) -> None:
+        self._sequence, self._digest, self.kept_from = 0, "", None
+        self._files.clear()
+        self._removed.clear()
+        self._segments.clear()
 
     def _newest(self) -> int:
         """Finds the newest number in the folder before the first reading, so that a hole is not taken for the end.

@@ -5,6 +5,7 @@ Raises OSError.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -64,6 +65,8 @@ class HistoryOverview:
     spool_bytes: int
     subscriptions: tuple[SubscriptionHistory, ...]
     problems: tuple[str, ...]
+    #: When a file of the spool was last written, by its file system's clock. None: the spool has no file.
+    spool_written_ms: int | None = None
 
 
 class HistoryReader:
@@ -101,12 +104,14 @@ class HistoryReader:
         rounds = self._newest_by_round(ROUND, days, problems)
         rests = self._newest_by_round(SNAPSHOT, days, problems, kind=SnapshotKind.AT_REST)
         gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]
+        spooled = [found for path in spool.glob("*/*") if (found := _stat(path)) is not None]
         return HistoryOverview(
             entries=self._chain.sequence,
             files=len(files),
             rows=sum(f.rows for f in files),
             size_bytes=sum(f.size_bytes for f in files),
-            spool_bytes=sum(_size(path) for path in spool.glob("*/*")),
+            spool_bytes=sum(found.st_size for found in spooled),
+            spool_written_ms=max((found.st_mtime_ns // 1_000_000 for found in spooled), default=None),
             subscriptions=tuple(_subscription(s, rounds, rests, gaps) for s in subscriptions),
             problems=tuple(problems),
         )
@@ -196,8 +201,8 @@ def _listed(table: pa.Table | None) -> list[dict[str, Any]]:
     return rows
 
 
-def _size(path: Path) -> int:
+def _stat(path: Path) -> os.stat_result | None:
     try:
-        return path.stat().st_size
+        return path.stat()
     except FileNotFoundError:
-        return 0
+        return None

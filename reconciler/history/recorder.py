@@ -88,6 +88,8 @@ class HistoryRecorder:
         #: Shards whose rounds are to be read. At the start, the set has all shards.
         self._to_capture: dict[Shard, None] = dict.fromkeys(shards)
         self.spool: Spool | None = None
+        #: Number of folders of the spool that were gone.
+        self._given_up = 0
         self.spool_health = Health("spool", clock=clock)
         self.capture_health = Health("capture", clock=clock)
         #: True: the rows of the first pass are durable.
@@ -128,7 +130,9 @@ class HistoryRecorder:
 
     def _open(self) -> Spool:
         if self.spool is None:
-            folder = WriterFolder.create(self._place.folder, self._place.writer)
+            # A folder that was given up may come back, and another writer adopts it: so no name is used twice.
+            name = f"{self._place.writer}-{self._given_up}" if self._given_up else self._place.writer
+            folder = WriterFolder.create(self._place.folder, name)
             self.spool = Spool(folder, size_bytes_max=self._place.size_bytes_max)
         return self.spool
 
@@ -277,9 +281,16 @@ class HistoryRecorder:
         self._counters.rows_spooled += sum(len(batch) for batch in record)
 
     def _failed(self, error: OSError) -> None:
-        """Closes the open segment, because its rows may not be durable. The next pass begins another segment."""
+        """Closes the open segment, because its rows may not be durable. The next pass begins another segment.
+
+        If the folder of the spool is gone, the next pass makes another folder.
+        """
         self.spool_health.failed(error)
         self.rotate()
+        if self.spool is not None and self.spool.is_gone():
+            self.spool.release()
+            self.spool = None
+            self._given_up += 1
 
     @property
     def marks(self) -> Mapping[Shard, RoundMark]:

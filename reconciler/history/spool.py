@@ -222,6 +222,17 @@ class Spool:
         with self._lock:
             self._waiting_bytes = max(0, self._waiting_bytes - size_bytes)
 
+    def is_gone(self) -> bool:
+        """Whether nothing can be written, because somebody removed the folder, or mounted another one in its place."""
+        try:
+            return not (self._folder.folder / LOCK_NAME).exists()
+        except OSError:
+            return False
+
+    def release(self) -> None:
+        """Gives up the folder, with its segments. If the folder comes back, any writer adopts the segments."""
+        self._folder.release()
+
     def close(self) -> None:
         """Closes the spool. If segments are not sealed, the next writer adopts the segments."""
         with suppress(OSError):

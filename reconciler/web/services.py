@@ -95,7 +95,9 @@ def build_services(
         connections=connections,
         clock=clock,
         access=build_access(settings, listen, clock=clock),
-        status=LatestReading(lambda: read_status(connections), clock=clock, interval_seconds=STATUS_SECONDS),
+        status=LatestReading(
+            lambda: read_status(connections, is_beside_run=False), clock=clock, interval_seconds=STATUS_SECONDS
+        ),
         dependencies=LatestReading(
             lambda: dependencies_of(connections, "run"), clock=clock, interval_seconds=STATUS_SECONDS
         ),

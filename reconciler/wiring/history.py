@@ -43,6 +43,7 @@ __all__ = [
     "history_sink",
     "read_overview",
     "rows_of_key",
+    "sees_history",
     "writer_name",
     "writing_history",
 ]
@@ -252,6 +253,20 @@ def read_overview(
         return reader.overview(subscriptions, spool=history_folders(settings)[1]), None
     except (OSError, MissingDependency) as error:
         return None, str(error)
+
+
+def sees_history(settings: Settings) -> bool:
+    """Returns False if the history's folder is not here, or if this login may not read it.
+
+    The console may run on another machine than `run`, and with another login.
+    """
+    if settings.history.path is None:
+        return False
+    try:
+        os.listdir(settings.history.path)
+    except OSError as error:
+        return not isinstance(error, (FileNotFoundError, PermissionError))
+    return True
 
 
 def history_folders(settings: Settings) -> tuple[Path, Path]:

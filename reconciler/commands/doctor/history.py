@@ -55,8 +55,9 @@ def _folder(check: Fact, folder: Path) -> Diagnosis:
 
     The check writes a temporary file with two names into the nearest existing folder.
     """
-    existing = next(f for f in (folder, *folder.parents) if f.exists())
     try:
+        # A link into nothing counts: nobody can make a folder under its name.
+        existing = next(f for f in (folder, *folder.parents) if f.is_symlink() or f.exists())
         with tempfile.NamedTemporaryFile(dir=existing, prefix=".doctor-") as file:
             other = Path(f"{file.name}.link")
             os.link(file.name, other)

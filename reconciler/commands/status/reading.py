@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from reconciler.clock import SystemClock
 from reconciler.commands.acts.acknowledgement import acknowledged
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_redis, away, facts_of_away
 from reconciler.commands.asking.broker_rights import ask_rights
@@ -19,6 +20,7 @@ from reconciler.commands.status.primaries import blind_witnesses, doubted_witnes
 from reconciler.commands.status.report import NO_INBOX, NO_OUTBOX, StatusReport, SubscriptionStatus
 from reconciler.commands.status.standstill import (
     history_behind,
+    history_never_written,
     limit_seconds,
     open_outage,
     rejected,
@@ -39,7 +41,7 @@ from reconciler.telling.lag import Lag, lag_of
 from reconciler.telling.ports.reports import StoredRound
 from reconciler.telling.undecided_keys import beyond_set_up
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.history import read_overview
+from reconciler.wiring.history import read_overview, sees_history
 from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import subscription_of
 
@@ -53,12 +55,17 @@ EFFECTS_BY_QUERY = Code("status.effects-by-query")
 
 
 def read_status(
-    connections: Connections, *, rounds_within_seconds: float | None = None, sees_check_services: bool = True
+    connections: Connections,
+    *,
+    rounds_within_seconds: float | None = None,
+    sees_check_services: bool = True,
+    is_beside_run: bool = True,
 ) -> StatusReport:
     """Asks ledger, Redis, brokers and the services' databases. Raises DatabaseAway if the ledger does not answer.
 
     `rounds_within_seconds`: a commit older than this that is not accounted for is late. None means the default of
     limit_seconds(). `sees_check_services`: with False `standing` is empty, which saves each broker several questions.
+    `is_beside_run`: with False, a history that this process cannot see is left out.
     """
     settings = connections.settings
     late: list[Fact] = []
@@ -97,8 +104,12 @@ def read_status(
     late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
     late += blind_witnesses(doubted, within_seconds=life_seconds)
-    history, history_away = read_overview(settings, rounds.subscriptions)
-    late += _behind(settings, history, newest, within_seconds=rounds_within_seconds)
+    history: HistoryOverview | None = None
+    history_away: str | None = None
+    if is_beside_run or sees_history(settings):
+        history, history_away = read_overview(settings, rounds.subscriptions)
+    if history is not None:
+        late += _behind(connections, history, newest, within_seconds=rounds_within_seconds)
     repairs = tuple(reports.repair_counts(settings.environment))
     return StatusReport(
         asked_ms=now_ms,
@@ -136,15 +147,26 @@ def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, with
 
 
 def _behind(
-    settings: Settings,
-    history: HistoryOverview | None,
+    connections: Connections,
+    history: HistoryOverview,
     newest: Mapping[Subscription, Sequence[StoredRound]],
     *,
     within_seconds: float | None,
 ) -> Iterator[Fact]:
-    for captured in history.subscriptions if history is not None else ():
+    settings = connections.settings
+    for captured in history.subscriptions:
         of = captured.subscription
         yield from history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=within_seconds)
+        if history.entries == 0:
+            written_ms = history.spool_written_ms
+            yield from history_never_written(
+                settings,
+                of,
+                newest[of],
+                since_ms=connections.ledger.rounds.since_ms(of),
+                spooled_seconds_ago=None if written_ms is None else (SystemClock().now_ms() - written_ms) / 1000,
+                within_seconds=within_seconds,
+            )
 
 
 def _standing_check_services(connections: Connections) -> tuple[Fact, ...]:

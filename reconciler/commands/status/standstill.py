@@ -23,6 +23,7 @@ UNDECIDED = Code(
     "status.undecided", subscription=Field.NAME, number=Field.COUNT, verdict=Field.NAME, hours=Field.NUMBER
 )
 HISTORY_BEHIND = Code("status.history-behind", subscription=Field.NAME, seconds=Field.NUMBER)
+HISTORY_NEVER_WRITTEN = Code("status.history-never-written", subscription=Field.NAME, folder=Field.NAME)
 REJECTED = Code("status.rejected", subscription=Field.NAME, number=Field.COUNT)
 BEFORE_SINCE = Code("status.before-since", subscription=Field.NAME, number=Field.COUNT, at_ms=Field.TIME)
 SINCE_JUDGED_AGAIN = Code("status.since-judged-again", subscription=Field.NAME, number=Field.COUNT)
@@ -123,6 +124,30 @@ def history_behind(
     if behind_seconds <= settings.history.seal_seconds + limit_seconds(settings, within_seconds):
         return []
     return [HISTORY_BEHIND(subscription=str(subscription), seconds=round(behind_seconds))]
+
+
+def history_never_written(
+    settings: Settings,
+    subscription: Subscription,
+    rounds: Collection[StoredRound],
+    *,
+    since_ms: int | None,
+    spooled_seconds_ago: float | None,
+    within_seconds: float | None,
+) -> list[Fact]:
+    """Returns a fact about a history without any entry, although there was time to seal rounds.
+
+    `run` may not write there, or the folder is lost. `rounds`: the newest round of every shard. `since_ms`: time of the
+    subscription's first round. `spooled_seconds_ago`: age of the newest file in the spool, since which `run` may just
+    have begun a history.
+    """
+    patience_seconds = settings.history.seal_seconds + limit_seconds(settings, within_seconds)
+    newest_ms = max((stored.done.at_ms for stored in rounds if not stored.is_void), default=None)
+    if newest_ms is None or (newest_ms - (since_ms or 0)) / 1000 <= patience_seconds:
+        return []
+    if spooled_seconds_ago is not None and spooled_seconds_ago <= patience_seconds:
+        return []
+    return [HISTORY_NEVER_WRITTEN(subscription=str(subscription), folder=str(settings.history.path))]
 
 
 def rejected(verdicts: Iterable[VerdictCount], *, reads_halves: Container[Subscription] = ()) -> list[Fact]:

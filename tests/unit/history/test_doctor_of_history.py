@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 from pathlib import Path
 
@@ -47,6 +48,21 @@ def test_a_file_where_the_folder_should_be_is_told_with_what_to_do(tmp_path: Pat
     failed = [f for f in findings if f.level == "fail"]
     assert failed
     assert failed[0].remedy == GIVE_FOLDER()
+
+
+def test_a_link_into_nothing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "history").symlink_to(tmp_path / "nowhere")
+    findings = check_history_folders(settings_with({"path": str(tmp_path / "history")}))
+    assert [(one.level, one.remedy) for one in findings[:2]] == [("fail", GIVE_FOLDER())] * 2
+
+
+def test_a_folder_that_this_login_may_not_look_into_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    findings = check_history_folders(settings_with({"path": str(tmp_path / "history")}))
+    assert [(one.level, one.remedy) for one in findings[:2]] == [("fail", GIVE_FOLDER())] * 2
 
 
 def test_a_disk_that_takes_files_and_no_bytes_is_told(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -218,3 +219,41 @@ def test_the_lock_of_a_folder_that_was_sealed_is_closed_a_second_time_and_with_i
     house.maintenance.seal_all(None)
     house.maintenance.seal_all(None)
     assert (len(house.rows("round")), list(house.spool_folder.iterdir())) == (1, [])
+
+
+def test_after_the_loss_of_all_folders_the_history_begins_anew_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    house = House(tmp_path)
+    house.round()
+    house.seal()
+    shutil.rmtree(tmp_path / "history")
+    shutil.rmtree(tmp_path / "spool")
+    house.round()
+    house.recorder.run_pass()
+    assert house.recorder.spool_health.problem is not None
+    house.recorder.run_pass()
+    house.seal()
+    assert house.recorder.spool_health.problem is None
+    assert [row["generation"] for row in house.rows("round")] == [2], "what another process reads, without a damage"
+    assert "history_manifest_damaged" in caplog.text
+
+
+def test_a_folder_that_comes_back_is_written_where_it_ended(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.round()
+    house.seal()
+    for name in ("history", "spool"):  # another file system in their place for a while
+        (tmp_path / name).rename(tmp_path / f"away-{name}")
+    house.round()
+    for _ in range(2):
+        house.recorder.run_pass()
+    house.seal()
+    for name in ("history", "spool"):
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / f"away-{name}").rename(tmp_path / name)
+    house.round()
+    for _ in range(2):
+        house.recorder.run_pass()
+    house.seal()
+    assert [row["generation"] for row in house.rows("round")] == [1, 3]

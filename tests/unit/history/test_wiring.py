@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -14,7 +16,7 @@ from reconciler.clock import ManualClock
 from reconciler.errors import ConfigurationError, MissingDependency
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.wiring.history import history_generations, history_sink, rows_of_key, writer_name
+from reconciler.wiring.history import history_generations, history_sink, rows_of_key, sees_history, writer_name
 
 EXAMPLE = Path("config/reconciler.toml")
 
@@ -55,6 +57,16 @@ def test_a_history_that_is_sealed_merged_and_looked_into_loads_no_more_of_arrow_
         "os._exit('pyarrow.acero' in sys.modules or (mine.rounds, once['at_ms'].to_pylist()) != (2, [1, 2]))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+
+
+def test_a_console_leaves_out_a_history_that_it_cannot_see(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = settings(path=str(tmp_path))
+    assert sees_history(found)
+    assert not sees_history(settings())
+    assert not sees_history(settings(path=str(tmp_path / "of-another-machine")))
+    for error, is_seen in ((errno.EACCES, False), (errno.EIO, True)):
+        monkeypatch.setattr(os, "listdir", lambda _, error=error: (_ for _ in ()).throw(OSError(error, "refused")))
+        assert sees_history(found) is is_seen
 
 
 def test_a_path_without_pyarrow_is_a_configuration_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

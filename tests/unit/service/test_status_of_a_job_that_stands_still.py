@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.commands.status.damage import refused_announcements
-from reconciler.commands.status.standstill import history_behind, open_outage, unrepaired
+from reconciler.commands.status.standstill import history_behind, history_never_written, open_outage, unrepaired
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import CandidateState, Rung
 from reconciler.contract.verdicts import Verdict
@@ -85,6 +85,28 @@ def test_a_history_that_cannot_be_written_does_not_wait_for_the_auditor(
     assert [said(line).partition(":")[0] for line in late] == [ends] * told
     assert history_behind(settings, SUBSCRIPTION, rounds, {0: 350_000}, within_seconds=50.0) == []
     assert history_behind(settings, SUBSCRIPTION, rounds, {0: 349_999}, within_seconds=50.0) != []
+
+
+@pytest.mark.parametrize(
+    ("since_ms", "spooled_seconds_ago", "told"),
+    [
+        (0, None, True),
+        (None, None, True),
+        (99_999, 601.0, True),
+        (100_000, None, False),  # there was no time to seal a round
+        (0, 600.0, False),  # `run` has just begun to write
+    ],
+)
+def test_a_history_that_was_never_written_does_not_wait_for_the_auditor(
+    since_ms: int | None, spooled_seconds_ago: float | None, *, told: bool
+) -> None:
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_HISTORY__PATH": "/history"})
+    rounds = [stored(0, 5, at_ms=700_000), stored(1, 6, at_ms=9_000_000, is_void=True)]
+    late = history_never_written(
+        settings, SUBSCRIPTION, rounds, since_ms=since_ms, spooled_seconds_ago=spooled_seconds_ago, within_seconds=None
+    )
+    nothing = f"nothing is in the history of {SUBSCRIPTION} in /history, although rounds run"
+    assert [said(line).partition(":")[0] for line in late] == [nothing] * told
 
 
 def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
