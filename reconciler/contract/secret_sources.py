@@ -176,13 +176,20 @@ def words_of(command: str | Sequence[str]) -> list[str]:
         raise InvalidValue("command", "(hidden)", f"{error}; give program and arguments as a list") from None
 
 
+def why_unreadable(error: OSError) -> str:
+    """Returns why the file of a value cannot be read, and what to do."""
+    if isinstance(error, PermissionError):
+        return f"{error.strerror}; let the login of this process read it, with the folders above it"
+    return f"{error.strerror}; name a file that holds the value"
+
+
 def read_secret_file(path: str | os.PathLike[str]) -> str:
     """Returns the content of the file. Raises UnreadableSecret."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:
-        raise UnreadableSecret(f"cannot be read: {error.strerror}; name a file that holds the value") from None
+        raise UnreadableSecret(f"cannot be read: {why_unreadable(error)}") from None
     except ValueError:
         raise UnreadableSecret("cannot be read: no file's name; name a file that holds the value") from None
     return _text(content)

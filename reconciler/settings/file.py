@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.contract.secret_sources import why_unreadable
 from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
 from reconciler.settings.secret_settings import forget_other_sources, read_secrets, secret_at, shown_file
@@ -212,10 +213,9 @@ def _apply_environment(
             except (OSError, ValueError) as error:
                 # The variable may contain the secret itself instead of a file name, and an OSError's text would repeat
                 # it.
-                why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"
-                problems.append(
-                    f"{name} = {shown_file(value)}: cannot be read: {why}; name a file that holds the value"
-                )
+                otherwise = "no UTF-8 text, or no file's name; name a file that holds the value"
+                why = why_unreadable(error) if isinstance(error, OSError) else otherwise
+                problems.append(f"{name} = {shown_file(value)}: cannot be read: {why}")
                 continue
         secret = secret_at(tuple(path))
         # A variable overrides the file, whatever source of the secret the file names. Two variables of one secret count

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -93,6 +95,23 @@ def test_source_that_cannot_be_used_is_told_by_name(lines: str, told: str, tmp_p
         load_settings(with_redis(tmp_path, lines), {})
     assert told in str(refused.value)
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("setting", ["redis.url", "metrics.listen"])
+def test_file_that_the_login_may_not_read_is_not_blamed_for_its_name(
+    setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, opened = tmp_path / "closed", Path.open
+
+    def refuse(path: Path, *how: Any, **more: Any) -> Any:
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ConfigurationError) as refused:
+        load_settings(EXAMPLE, {f"RECONCILER_{setting.upper().replace('.', '__')}_FILE": str(closed)})
+    assert "Permission denied; let the login of this process read it" in str(refused.value)
 
 
 def test_secret_that_cannot_be_read_is_not_called_missing_too_nor_blamed_for_what_it_would_have_allowed(
