@@ -38,7 +38,7 @@ from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.rounds import ShardReading
 from reconciler.settings.schema import Settings
 from reconciler.telling.lag import Lag, lag_of
-from reconciler.telling.ports.reports import StoredRound
+from reconciler.telling.ports.reports import StoredRound, VerdictCount
 from reconciler.telling.undecided_keys import beyond_set_up
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview, sees_history
@@ -80,15 +80,8 @@ def read_status(
     verdicts = tuple(reports.verdict_counts(settings.environment))
     last_rounds = reports.last_rounds_of(rounds.subscriptions)
     readings = rounds.memory.readings([shard for topic in rounds.plans for shard in _shards_of(topic)])
-    accounting = Accounting(
-        connections,
-        rounds.memory,
-        rounds.witnesses.inbox,
-        readings=readings,
-        undecided_in={v.subscription for v in verdicts if v.verdict is Verdict.UNKNOWN},
-        asked_ms=now_ms,
-        within_seconds=rounds_within_seconds,
-        away=gone,
+    accounting = _accounting(
+        connections, rounds, readings, verdicts, now_ms, within_seconds=rounds_within_seconds, away=gone
     )
     reached = found_by_each(rounds.witnesses.brokers.watermark, rounds.subscriptions)
     may_lose = {v.subscription for v in verdicts if v.is_open_loss or v.damage is not None}
@@ -104,12 +97,9 @@ def read_status(
     late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
     late += blind_witnesses(doubted, within_seconds=life_seconds)
-    history: HistoryOverview | None = None
-    history_away: str | None = None
-    if is_beside_run or sees_history(settings):
-        history, history_away = read_overview(settings, rounds.subscriptions)
-    if history is not None:
-        late += _behind(connections, history, newest, within_seconds=rounds_within_seconds)
+    is_seen = is_beside_run or sees_history(settings)
+    history, history_away = read_overview(settings, rounds.subscriptions) if is_seen else (None, None)
+    late += _behind(connections, history, newest, within_seconds=rounds_within_seconds)
     repairs = tuple(reports.repair_counts(settings.environment))
     return StatusReport(
         asked_ms=now_ms,
@@ -134,6 +124,28 @@ def read_status(
     )
 
 
+def _accounting(
+    connections: Connections,
+    rounds: RoundAssembly,
+    readings: Mapping[Shard, ShardReading],
+    verdicts: Iterable[VerdictCount],
+    asked_ms: int,
+    *,
+    within_seconds: float | None,
+    away: Mapping[str, Fact],
+) -> Accounting:
+    return Accounting(
+        connections,
+        rounds.memory,
+        rounds.witnesses.inbox,
+        readings=readings,
+        undecided_in={v.subscription for v in verdicts if v.verdict is Verdict.UNKNOWN},
+        asked_ms=asked_ms,
+        within_seconds=within_seconds,
+        away=away,
+    )
+
+
 def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, within_seconds: float | None) -> list[Fact]:
     ledger = connections.ledger
     return unrepaired(
@@ -148,16 +160,16 @@ def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, with
 
 def _behind(
     connections: Connections,
-    history: HistoryOverview,
+    history: HistoryOverview | None,
     newest: Mapping[Subscription, Sequence[StoredRound]],
     *,
     within_seconds: float | None,
 ) -> Iterator[Fact]:
     settings = connections.settings
-    for captured in history.subscriptions:
+    for captured in history.subscriptions if history is not None else ():
         of = captured.subscription
         yield from history_behind(settings, of, newest[of], captured.captured_ms, within_seconds=within_seconds)
-        if history.entries == 0:
+        if history is not None and history.entries == 0:
             written_ms = history.spool_written_ms
             yield from history_never_written(
                 settings,
