@@ -362,14 +362,17 @@ class ShardRounds:
         try:
             if rounds:
                 self._rounds.store(*rounds)
-        except DatabaseAway:  # a ledger whose disk is full leaves no hole in the history
-            for done in rounds:
-                self._events.emit(ShardRoundRan(done=done))
+        except Exception:  # a ledger that takes no row, for any reason, leaves no hole in the history
+            self._tell(rounds)
             raise
+        self._tell(rounds)  # all of them before any floor, because the ledger may refuse a floor
         for done in rounds:
-            self._events.emit(ShardRoundRan(done=done))
             self._raise_floor(done)
             self._ran[done.shard] = (done, self._clock.monotonic_seconds())
+
+    def _tell(self, rounds: Sequence[RoundDone]) -> None:
+        for done in rounds:
+            self._events.emit(ShardRoundRan(done=done))
 
     def _seen(self, done: RoundDone) -> ShardRound:
         return ShardRound(

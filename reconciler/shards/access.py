@@ -399,12 +399,24 @@ _STATE_REMEDIES = tuple(
         ("READONLY|read only replica", "name the primary in redis.url"),
         ("NOREPLICAS|Not enough good replicas", "start the replicas of Redis, or lower its min-replicas-to-write"),
         ("max number of clients", "raise maxclients of Redis, or end clients of it"),
+        (
+            "CLUSTERDOWN|cluster is down|Hash slot not served",
+            "start the nodes of the cluster that are down, or give their slots to others",
+        ),
+        ("MASTERDOWN|Link with MASTER is down", "name the primary in redis.url"),
+        ("TRYAGAIN|during rehashing of slot", "wait until the cluster has moved the slot"),
+        ("BUSY Redis is busy", "end the script that keeps Redis busy: SCRIPT KILL or FUNCTION KILL"),
     )
 )
 
 
 def is_of_state(error: Exception) -> bool:
-    """Returns True if the server refuses because of its own state (full, loading, replica), whoever asks."""
+    """Returns True if the server refuses because of its own state (full, loading, replica, busy), whoever asks.
+
+    Newer servers name the user in a refusal of a permission, and the user may have the name of a state.
+    """
+    if isinstance(error, exceptions.NoPermissionError):
+        return False
     return any(said.search(str(error)) for said, _ in _STATE_REMEDIES)
 
 

@@ -155,15 +155,22 @@ def _of_each(client: RedisClient, ask: Callable[[str, redis.Redis], T]) -> list[
             with translated_errors():
                 return ask(name, node), None
         except RedisAway as error:
-            return None, RedisAway(f"{name}: {error}") if name else error
+            return None, _all_away([(f"{name}: {error}" if name else str(error), error.remedy)])
 
     primaries = list(_primaries(client))
     with ThreadPoolExecutor(max(1, len(primaries)), thread_name_prefix="asking") as threads:
         found = list(threads.map(lambda named: find(*named), primaries))
-    away = [error for _, error in found if error is not None]
+    away = [(str(error), error.remedy) for _, error in found if error is not None]
     if away:
-        raise away[0] if len(away) == 1 else RedisAway("; ".join(map(str, away)))
+        raise _all_away(away)
     return [(name, cast(T, answer)) for (name, _), (answer, _) in zip(primaries, found, strict=True)]
+
+
+def _all_away(away: Sequence[tuple[str, str]]) -> RedisAway:
+    """`away`: the text and the remedy of each error. A log tells an error again if its remedy is another one."""
+    error = RedisAway("; ".join(text for text, _ in away))
+    error.remedy = "; ".join(dict.fromkeys(remedy for _, remedy in away if remedy))
+    return error
 
 
 def _primaries(client: RedisClient) -> Iterator[tuple[str, redis.Redis]]:
@@ -208,11 +215,14 @@ def _check_node(
 
 
 def _ask(client: redis.Redis, question: Callable[[], Any]) -> Mapping[str, Any]:
-    """Returns the answer to the command; empty if the command is forbidden or unknown."""
+    """Returns the answer to the command; empty if the command is forbidden or unknown. Raises the server's error if its
+    own state is the reason."""
     try:
         answer: Mapping[str, Any] = question()
-    except ResponseError:
+    except ResponseError as error:
         _leave(client)
+        if is_of_state(error):
+            raise
         return {}
     return answer
 
@@ -227,6 +237,8 @@ def _role(client: redis.Redis, unverified: Severity, *, is_named: bool) -> Redis
         answer: Any = client.execute_command("ROLE")  # type: ignore[no-untyped-call]  # redis-py has no annotation
     except ResponseError as error:
         _leave(client)
+        if is_of_state(error):
+            raise
         return _unknown(RedisQuality.ROLE, ROLE_REFUSED(why=str(error)), unverified)
     role = answer[0].decode() if isinstance(answer[0], bytes) else str(answer[0])
     if role == "master":

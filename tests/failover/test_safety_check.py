@@ -16,7 +16,7 @@ from reconciler.shards.client import open_redis
 from tests.failover.accidents import cluster_or_sentinel
 from tests.polling import eventually
 from tests.services import redis_cluster, redis_sentinel
-from tests.services.redis_cluster import WHOLE_SECONDS
+from tests.services.redis_cluster import WHOLE_SECONDS, RedisClusterServers, ask
 from tests.services.requirements import require
 
 pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -47,7 +47,26 @@ def test_a_fail_over_is_not_taken_for_an_unsafe_redis_for_ever(kind: str, tmp_pa
 def _is_safe(client: RedisClient) -> bool:
     """Raises ConfigurationError where a setting would be blamed."""
     try:
-        require_safe(check_redis(client, environment="safety"))
+        check_redis(client, environment="safety", judge=require_safe)
     except RedisAway:
         return False
     return True
+
+
+def test_a_cluster_that_is_down_for_want_of_a_primary_is_away_and_lacks_no_permission(tmp_path: Path) -> None:
+    """`run` that started then ended with exit code 2: each primary that answers refuses every command on a key."""
+    require(redis_cluster.missing())
+    with (
+        RedisClusterServers(tmp_path, primaries=3, replicas=0) as servers,
+        closing(open_redis(servers.url)) as rounds,
+    ):
+        check_redis(rounds.client, environment="safety", judge=require_safe)
+        servers.servers[0].kill()
+        others = servers.servers[1:]
+        down = b"cluster_state:fail"
+        eventually(lambda: all(down in (ask(one, "CLUSTER", "INFO") or b"") for one in others), within_seconds=60)
+        with pytest.raises(RedisAway, match="start the nodes of the cluster that are down") as caught:
+            check_redis(rounds.client, environment="safety", judge=require_safe)
+        assert caught.value.remedy.startswith("start the nodes of the cluster that are down")
+        servers.servers[0].start()
+        eventually(partial(_is_safe, rounds.client), within_seconds=WHOLE_SECONDS)

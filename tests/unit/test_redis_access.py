@@ -12,7 +12,7 @@ from redis import exceptions
 from redis.sentinel import SentinelConnectionPool
 
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, ReconcilerError, RedisAway
-from reconciler.shards.access import open_client, translate, translated_errors
+from reconciler.shards.access import is_of_state, open_client, translate, translated_errors
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,25 @@ def test_a_database_that_the_server_does_not_have_is_no_server_that_is_away() ->
         (exceptions.ReadOnlyError("You can't write against a read only replica."), "name the primary"),
         (exceptions.ResponseError("NOREPLICAS Not enough good replicas to write."), "start the replicas of Redis"),
         (exceptions.ConnectionError("max number of clients reached"), "raise maxclients"),
+        (exceptions.ClusterDownError("The cluster is down"), "start the nodes of the cluster that are down"),
+        (exceptions.ClusterDownError("Hash slot not served"), "start the nodes of the cluster that are down"),
+        (exceptions.MasterDownError("Link with MASTER is down and replica-serve"), "name the primary"),
+        (exceptions.TryAgainError("Multiple keys request during rehashing of slot"), "wait until the cluster"),
+        (exceptions.ResponseError("BUSY Redis is busy running a script."), "end the script that keeps Redis busy"),
     ],
 )
 def test_a_server_that_answers_is_not_to_be_started(error: Exception, remedy: str) -> None:
+    assert is_of_state(error)
     found = translate(error)
     assert isinstance(found, RedisAway)
     assert found.remedy.startswith(remedy)
     assert ".;" not in str(found)
+
+
+@pytest.mark.parametrize("user", ["READONLY", "LOADING", "MISCONF"])
+def test_a_right_that_a_user_lacks_is_no_state_of_the_server_whatever_the_name_of_the_user(user: str) -> None:
+    """Redis 7.2 and newer, and Valkey, name the user."""
+    assert not is_of_state(exceptions.NoPermissionError(f"User {user} has no permissions to run the 'zadd' command"))
 
 
 def test_a_watch_error_is_not_translated() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -10,6 +11,7 @@ import redis
 from reconciler.errors import RedisAway
 from reconciler.shards.checks import RedisQuality, Severity, check_redis, require_room
 from reconciler.words import said
+from tests.polling import eventually
 from tests.services.redis_server import RedisServer
 
 pytestmark = pytest.mark.redis
@@ -60,3 +62,33 @@ def test_a_redis_that_refuses_everybody_is_away_and_no_permission_is_missing(
         client.config_set(setting, 0)
         findings = check_redis(client, environment="findings")
         assert (RedisQuality.PERMISSIONS, Severity.OK) in {(one.about, one.severity) for one in findings}
+
+
+def test_a_redis_that_is_busy_with_somebodys_script_is_away_and_tells_nothing_about_itself(
+    new_redis_server: Callable[..., RedisServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = new_redis_server(options={"maxmemory-policy": "noeviction", "busy-reply-threshold": "1"})
+    with redis.Redis.from_url(server.url) as client, redis.Redis.from_url(server.url) as other:
+        with ThreadPoolExecutor(1) as threads:
+            script = threads.submit(other.eval, "while true do end", 0)
+            try:
+                eventually(lambda: _is_busy(client), within_seconds=30)
+                with pytest.raises(RedisAway, match="end the script that keeps Redis busy"):
+                    check_redis(client, environment="findings")
+                with monkeypatch.context() as before_the_script:
+                    before_the_script.setattr(client, "ping", lambda: True)
+                    with pytest.raises(RedisAway, match="end the script that keeps Redis busy"):
+                        check_redis(client, environment="findings")
+            finally:
+                client.execute_command("SCRIPT", "KILL")  # type: ignore[no-untyped-call]
+                assert isinstance(script.exception(), redis.ResponseError)
+        findings = check_redis(client, environment="findings")
+        assert (RedisQuality.VERSION, Severity.OK) in {(one.about, one.severity) for one in findings}
+
+
+def _is_busy(client: redis.Redis) -> bool:
+    try:
+        client.ping()
+    except redis.ResponseError:
+        return True
+    return False

@@ -6,6 +6,7 @@ from contextlib import suppress
 from unittest.mock import Mock
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
@@ -59,19 +60,45 @@ def test_every_verdict_round_and_leaving_is_told_once_it_is_durable() -> None:
     assert sorted(ran) == sorted(world.ledger.rows.rounds)
 
 
-def test_a_round_that_the_ledger_did_not_take_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        DatabaseAway("ledger: No space left on device"),
+        sa.exc.IntegrityError("INSERT", {}, ValueError('no partition of relation "reconciler_round" found for row')),
+    ],
+    ids=["full", "a partition is missing"],
+)
+def test_a_round_that_the_ledger_did_not_take_is_told(refusal: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(shards=1)
     world.lose(1)
     process = world.process()
-    full = DatabaseAway("ledger: No space left on device")
     with monkeypatch.context() as disk:
-        disk.setattr(type(world.ledger.rounds), "store", Mock(side_effect=full))
+        disk.setattr(type(world.ledger.rounds), "store", Mock(side_effect=refusal))
         for _ in range(3):
-            with suppress(DatabaseAway):
+            with suppress(type(refusal)):
                 world.rounds(process, 1)
     ran = [event.done.generation for event in world.events.of(ShardRoundRan)]
     assert ran == [1, 2, 3]
     assert not world.ledger.rows.rounds
+
+
+def test_rounds_that_ran_together_are_told_although_the_floor_of_the_first_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(shards=2)
+    process = world.process()
+    world.rounds(process, 1)
+    keys = [world.lose(number) for number in range(20)]
+    assert {world.shard(key).number for key in keys} == {0, 1}, "both rounds are sent together"
+    world.events.all.clear()
+    with monkeypatch.context() as disk:
+        full = DatabaseAway("ledger: No space left on device")
+        disk.setattr(type(world.ledger.rounds), "raise_floor", Mock(side_effect=full))
+        with suppress(DatabaseAway):
+            world.rounds(process, 1)
+    ran = {(event.done.shard, event.done.epoch, event.done.generation) for event in world.events.of(ShardRoundRan)}
+    assert len(ran) == 2
+    assert ran <= world.ledger.rows.rounds.keys()
 
 
 def test_pending_is_conserved_over_what_rounds_tell() -> None:
