@@ -27,6 +27,7 @@ WIDTH_WITHOUT_TERMINAL = 160
 #: Exit code of a command whose work succeeded, but whose standard output was not written. An incomplete answer is no
 #: answer.
 OUTPUT_LOST = 2
+_LINE_END = ord("\n")
 
 
 def say(*lines: str) -> None:
@@ -118,7 +119,8 @@ class ForgivingFile(io.RawIOBase):
             except OSError as error:
                 self.error = error
                 if self._tries_again:
-                    self._is_cut = self._is_cut or written > 0
+                    if written:
+                        self._is_cut = view[written - 1] != _LINE_END
                     return len(data)
                 self._is_gone = True
         self._is_cut = False

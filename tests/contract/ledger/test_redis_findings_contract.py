@@ -80,7 +80,7 @@ def test_a_redis_that_is_busy_with_somebodys_script_is_away_and_tells_nothing_ab
                     with pytest.raises(RedisAway, match="end the script that keeps Redis busy"):
                         check_redis(client, environment="findings")
             finally:
-                client.execute_command("SCRIPT", "KILL")  # type: ignore[no-untyped-call]
+                client.script_kill()
                 assert isinstance(script.exception(), redis.ResponseError)
         findings = check_redis(client, environment="findings")
         assert (RedisQuality.VERSION, Severity.OK) in {(one.about, one.severity) for one in findings}

@@ -51,3 +51,14 @@ def test_a_line_that_was_cut_ends_before_the_next_one(tmp_path: Path, monkeypatc
     monkeypatch.undo()
     assert (tmp_path / "run.log").read_bytes() == b"first\nsec\nthird\nfourth\n"
     os.close(descriptor)
+
+
+def test_a_line_end_that_alone_found_room_is_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.open(tmp_path / "run.log", os.O_WRONLY | os.O_CREAT)
+    log = ForgivingFile(descriptor, tries_again=True)
+    for room, line in ((3, b"first\n"), (1, b"second\n"), (6, b"third\nfourth\n"), (100, b"fifth\n")):
+        monkeypatch.setattr(os, "write", full_after(room, os.write))
+        log.write(line)
+        monkeypatch.undo()
+    assert (tmp_path / "run.log").read_bytes() == b"fir\nthird\nfifth\n"
+    os.close(descriptor)
