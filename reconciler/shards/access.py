@@ -359,6 +359,14 @@ _TLS_REMEDIES = tuple(
             "certificate has expired|is not yet valid",
             "renew the certificate at the server, or correct the clock of this host",
         ),
+        (
+            "alert certificate expired",
+            "renew the certificate of this client (ssl_certfile in its URL), or correct the clock of the server",
+        ),
+        (
+            "alert certificate required",
+            "the server takes clients with a certificate only: give ssl_certfile and ssl_keyfile in its URL",
+        ),
         ("certificate verify failed", "give the certificate of its authority as ssl_ca_certs in its URL"),
         ("WRONG_VERSION_NUMBER", "the port does not speak TLS: correct its URL"),
         (

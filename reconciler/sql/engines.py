@@ -101,6 +101,7 @@ _REMEDIES = tuple(
             "Python 3.13 and newer demand that extension: have its authority issue a certificate that has it",
         ),
         (r"certificate has expired|is not yet valid", "renew it at the server, or correct the clock of this host"),
+        (r"alert certificate expired", "renew the certificate of this client, or correct the clock of the server"),
         (
             r"certificate verify failed|root certificate file|self-signed certificate",
             (
@@ -128,10 +129,10 @@ OTHERS_TABLES_OPTION = "reconciler_others_tables"
 _REMEDIES_OF_OTHERS = tuple(
     (re.compile(said, re.IGNORECASE), remedy)
     for said, remedy in (
-        (r"unable to open database file", "correct the URL of the commit query: it makes no file"),
+        (r"unable to open database file", "correct the URL of the query: it makes no file"),
         (
             r"permission denied for|\(1044,|\(1142,|\(1143,|readonly database",
-            "GRANT the login SELECT on what the commit query reads",
+            "GRANT the login SELECT on what the query reads",
         ),
     )
 )
@@ -469,7 +470,7 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
     text = _words(error, engine)
     if lacks_schema(text):
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
-        remedy = "correct the commit query, or its URL" if _reads_others(engine) else f"run reconciler db upgrade{tree}"
+        remedy = "correct the query, or its URL" if _reads_others(engine) else f"run reconciler db upgrade{tree}"
         return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): {remedy}")
     if "invalid connection option" in text:  # releases of libpq have different options
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
@@ -528,8 +529,7 @@ def driver_error(error: Exception) -> Exception:
 
 
 def class_names(error: BaseException | None) -> set[str]:
-    """Returns the names of an error's classes. PEP 249 defines these names, so they fit every driver, and none need be
-    imported."""
+    """Returns the names of an error's classes. PEP 249 defines them for every driver, so none need be imported."""
     return {kind.__name__ for kind in type(error).__mro__}
 
 

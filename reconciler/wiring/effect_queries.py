@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 EFFECTS_UNFIT = Code("query.effects-unfit", why=Field.FACT)
 
+#: The setting that names a file, in its [[subscriptions]].
+_SETTING = "effect_query"
 #: Name of the list in the file.
 _LIST = "effect_queries"
 _OWN_NAMES = ("group", "applied", "not_applied")
@@ -52,7 +54,7 @@ class ConfiguredEffectQuery:
 
 def read_effect_queries(path: Path) -> tuple[ConfiguredEffectQuery, ...]:
     """Returns the effect queries of a file. A subscription has at most one query. Raises InvalidValue."""
-    found = tuple(_query(place, one) for place, one in read_sections(path, _LIST, setting="effect_query"))
+    found = tuple(_query(place, one) for place, one in read_sections(path, _LIST, setting=_SETTING))
     names = [f"{one.query.topic}/{one.query.group}" for one in found]
     if len(set(names)) < len(names):
         raise InvalidValue(_LIST, ", ".join(names), "each topic and group has one query at most")
@@ -86,10 +88,14 @@ def effect_queries_of_topics(settings: Settings) -> Mapping[str, tuple[Configure
 def _of_subscription(number: int, configured: SubscriptionSettings) -> ConfiguredEffectQuery | None:
     if configured.effect_query is None:
         return None
-    place = (configured.topic, configured.group)
-    of_file = _of_file(Path(configured.effect_query))
+    place, name = (configured.topic, configured.group), f"subscriptions[{number}].{_SETTING}"
+    try:
+        of_file = _of_file(Path(configured.effect_query))
+    except InvalidValue as error:
+        if error.field != _SETTING:
+            raise
+        raise InvalidValue(name, error.value, error.remedy) from None
     if place not in of_file:
-        name = f"subscriptions[{number}].effect_query"
         raise InvalidValue(name, "/".join(place), "the file has no query of this topic and group")
     return of_file[place]
 

@@ -57,6 +57,14 @@ def test_a_certificate_without_what_python_3_13_demands_is_no_unknown_authority(
     assert found.remedy.startswith("give the certificate of its authority")
 
 
+def test_a_certificate_of_the_client_that_has_ended_or_is_missing_is_named() -> None:
+    said = "Error while reading from h:1 : (1, '[SSL: SSLV3_ALERT_CERTIFICATE] {} (_ssl.c:2546)')"
+    found = translate(exceptions.ConnectionError(said.format("sslv3 alert certificate expired")))
+    assert found.remedy.startswith("renew the certificate of this client")
+    found = translate(exceptions.ConnectionError(said.format("tlsv13 alert certificate required")))
+    assert found.remedy.startswith("the server takes clients with a certificate only")
+
+
 def test_a_database_that_the_server_does_not_have_is_no_server_that_is_away() -> None:
     found = translate(exceptions.ResponseError("DB index is out of range"))
     assert isinstance(found, RedisAway)

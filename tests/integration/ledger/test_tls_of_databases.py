@@ -38,6 +38,7 @@ class Files:
         self.server: Certificate = self.authority.issue("server")
         self.elsewhere: Certificate = self.authority.issue("elsewhere", hosts=("127.0.0.2",))
         self.stranger = Authority(folder, "stranger")
+        self.old: Certificate = self.authority.issue("old", days=-2)
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +64,10 @@ def postgres_over_tls(files: Files) -> Iterator[str]:
     """URL of a server whose pg_hba.conf has nothing but hostssl."""
     require(postgres.missing())
     server = postgres.PostgresServer()
-    own = {name: server.folder / name for name in ("server.pem", "server.key", "pg_hba.conf")}
+    own = {name: server.folder / name for name in ("server.pem", "server.key", "authority.pem", "pg_hba.conf")}
     shutil.copy(files.server.certificate, own["server.pem"])
     shutil.copy(files.server.key, own["server.key"])
+    shutil.copy(files.authority.file, own["authority.pem"])
     own["pg_hba.conf"].write_text("hostssl all all 127.0.0.1/32 trust\n")
     for path in own.values():
         path.chmod(0o600)
@@ -76,6 +78,7 @@ def postgres_over_tls(files: Files) -> Iterator[str]:
         "ssl": "on",
         "ssl_cert_file": str(own["server.pem"]),
         "ssl_key_file": str(own["server.key"]),
+        "ssl_ca_file": str(own["authority.pem"]),
         "hba_file": str(own["pg_hba.conf"]),
     }
     with server:
@@ -91,6 +94,8 @@ def test_postgresql_with_hostssl_only(postgres_over_tls: str, files: Files) -> N
         asked(f"{url}?sslmode=disable")
     with pytest.raises(DatabaseAway, match="reach it under a name of its certificate"):
         asked(f"{url.replace('127.0.0.1', 'localhost')}{full}{files.authority.file}")
+    with pytest.raises(DatabaseAway, match="renew the certificate of this client"):
+        asked(f"{url}{full}{files.authority.file}&sslcert={files.old.certificate}&sslkey={files.old.key}")
 
 
 def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Path) -> None:
@@ -173,6 +178,8 @@ def test_redis_with_certificates_of_both_sides(files: Files, tmp_path: Path) -> 
             pinged(url + parameters(files).replace("authority.pem", "stranger.pem"))
         with pytest.raises(RedisAway, match="set ssl_check_hostname=false"):
             pinged(url.replace("127.0.0.1", "localhost") + parameters(files))
+        with pytest.raises(RedisAway, match="renew the certificate of this client"):
+            pinged(url + parameters(files).replace("server.", "old."))
         with pytest.raises(RedisAway):
             pinged(f"{url}ssl_ca_certs={files.authority.file}")
         with pytest.raises(RedisAway):

@@ -160,11 +160,11 @@ def test_a_query_that_is_wrong_says_nothing(shop: Shop, sql: str, keys: tuple[st
 
 
 def test_the_remedy_of_a_table_that_is_not_ours_is_no_upgrade_and_no_grant_of_ours(shop: Shop) -> None:
-    wrong = [("SELECT nowhere, status FROM orders WHERE nowhere IN (:keys)", "correct the commit query, or its URL")]
+    wrong = [("SELECT nowhere, status FROM orders WHERE nowhere IN (:keys)", "correct the query, or its URL")]
     if shop.kind != "sqlite":
         shop.write("CREATE TABLE hidden (number VARCHAR(40) PRIMARY KEY, status VARCHAR(20))")
         sql = "SELECT number, status FROM hidden WHERE number IN (:keys)"
-        wrong.append((sql, "GRANT the login SELECT on what the commit query reads"))
+        wrong.append((sql, "GRANT the login SELECT on what the query reads"))
     for sql, remedy in wrong:
         with shop.query(sql) as asked:
             (problem,) = asked.query.inspect(["A"]).problems

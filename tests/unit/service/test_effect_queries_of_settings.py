@@ -121,6 +121,12 @@ def test_rows_that_are_kept_too_short_are_refused(make: Make, tmp_path: Path) ->
         make(billing=by_query(effects(tmp_path, "billing")) + "inbox_keep_days = 2\n")
 
 
+def test_a_file_of_queries_that_is_missing_is_told_under_its_setting(make: Make, tmp_path: Path) -> None:
+    settings = make(stock=HALVES, billing=by_query(tmp_path / "nowhere.toml"))
+    with pytest.raises(InvalidValue, match=r"^subscriptions\[1\].effect_query = .*nowhere.toml"):
+        configured_effect_queries(settings)
+
+
 def test_a_file_without_the_group_is_an_error(make: Make, tmp_path: Path) -> None:
     settings = make(stock=by_query(effects(tmp_path, "billing")))
     with pytest.raises(InvalidValue, match="no query of this topic and group"):
