@@ -42,6 +42,7 @@ from reconciler.errors import (
 )
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import secret_of, take_login_of
+from reconciler.sql.mysql_tls_files import tell_unusable_files
 from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECONDS_OPTION, asking
 
 logger = logging.getLogger(__name__)
@@ -219,8 +220,7 @@ def shown(engine: sa.Engine) -> str:
 
 
 def _existing(url: sa.URL) -> sa.URL:
-    """Returns the URL with mode=rw, which creates no file. mode=ro could not open a WAL database unless another process
-    has it open."""
+    """Returns the URL with mode=rw, which creates no file. mode=ro opens no WAL database that nobody else has open."""
     if not url.database or url.database.startswith("file:"):
         return url
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "rw", "uri": "true"})
@@ -293,6 +293,7 @@ def _open_server(
         event.listen(engine, "connect", read_text, insert=True)
         event.listen(engine, "begin", begin_with(lock_timeout_seconds, statement_seconds))
         return engine
+    tell_unusable_files(engine, shown(engine))
     event.listen(engine, "connect", _mysql_connect_as_usual, insert=True)  # before SQLAlchemy's own, which commits
     if statement_seconds is not None:
         event.listen(engine, "connect", _mysql_end_statements_after(statement_seconds * SERVER_SHARE))
@@ -457,8 +458,7 @@ _TREES = {
 
 
 def translate(error: DBAPIError, engine: sa.Engine) -> Exception:
-    """Returns our error for SQLAlchemy's: ConfigurationError or DatabaseAway. Returns the error itself if it is a
-    bug."""
+    """Returns our error for SQLAlchemy's: ConfigurationError or DatabaseAway; the error itself if it is a bug."""
     translated = translate_driver_error(error.orig, engine)
     if translated is None and error.connection_invalidated:
         return away(error.orig, engine)

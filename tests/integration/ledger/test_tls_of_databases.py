@@ -138,6 +138,17 @@ def test_mariadb_that_requires_a_secure_transport(files: Files) -> None:
         assert asked(f"{other_name}&ssl_ca={files.authority.file}&ssl_check_hostname=false") == 1
 
 
+@pytest.mark.parametrize("content", [None, "half a certifi"], ids=["missing", "half written"])
+def test_tls_file_that_cannot_be_used_is_a_database_that_is_away(content: str | None, tmp_path: Path) -> None:
+    """A certificate that is renewed while rounds run. The error was no error of ours, and each turn told of a bug."""
+    file = tmp_path / "authority.pem"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(DatabaseAway, match="correct ssl_ca, ssl_cert or ssl_key") as caught:
+        asked(f"mysql://user:hidden@127.0.0.1:{free_port()}/shop?ssl_ca={file}")
+    assert "hidden" not in str(caught.value)
+
+
 # ----------------------------------------------------------------- Redis
 
 
