@@ -20,16 +20,17 @@ PATIENCE = 3.0 if in_ci() else 1.0
 def eventually(predicate: Callable[[], T | None], *, within_seconds: float, message: str = "") -> T:
     """Calls the predicate until it returns something true, and returns that. Three times as patient in CI.
 
-    An AssertionError inside the predicate counts as "not yet"; the last one is the cause of the final
-    failure. Any other exception is raised at once.
+    An AssertionError inside the predicate counts as "not yet", and so does a LookupError: a row, a line or an answer
+    is looked at that is not there yet. The last one is the cause of the final failure. Any other exception is raised
+    at once.
     """
     deadline = time.monotonic() + within_seconds * PATIENCE
     pause = FIRST_PAUSE_SECONDS
     while True:
-        not_yet: AssertionError | None = None
+        not_yet: AssertionError | LookupError | None = None
         try:
             value = predicate()
-        except AssertionError as error:
+        except (AssertionError, LookupError) as error:
             not_yet = error
         else:
             if value:

@@ -33,7 +33,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 GROUP = "PG_scan"
 GET_ALL_CONSUMER_OFFSET = 43
 #: Files that a broker writes now and then by itself; offsets are compared as it has them in memory.
-CLOCKWORK = re.compile(r"checkpoint|lock$|abort$|timer|consumerOffset|delayOffset|Order|lmq|transactionMetrics|bak$")
+CLOCKWORK = re.compile(
+    r"checkpoint|lock$|abort$|timer|consumerOffset|consumerFilter|delayOffset|Order|lmq|transactionMetrics|bak$"
+)
 #: The body and the topic of a note in the log: offsets of ended halves, then the topic's length and its name.
 NOTES_OF_ENDS = re.compile(rb"([0-9,]+)\x1bRMQ_SYS_TRANS_OP_HALF_TOPIC")
 NIGHTLY = ("4.4.0", "4.9.7", "5.1.4", "5.4.0", "5.5.0")
