@@ -11,10 +11,10 @@ from reconciler.evidence.lookup import Lookups
 from reconciler.policy.evidence import Presence
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.name_servers import MessageQueue
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.message import Message
 from tests.polling import eventually
 from tests.services.fixtures import ClusterFactory
+from tests.services.patient_instance import patient_client
 from tests.services.ports import free_port
 from tests.services.rocketmq import RocketMQCluster, marks
 from tests.services.topics import create_topic, topic_name
@@ -34,7 +34,7 @@ def instance(cluster: RocketMQCluster) -> Iterator[ClientInstance]:
     """The first name server of the list is not there."""
     servers = f"127.0.0.1:{free_port()};{cluster.name_servers}"
     with (
-        RemotingClient(request_timeout_seconds=5.0) as client,
+        patient_client() as client,
         ClientInstance(servers, client=client) as opened,
     ):
         yield opened

@@ -35,9 +35,7 @@ from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
 from reconciler.rocketmq.wire.message import Message
@@ -50,6 +48,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.integration.consumers.test_renamed_rows import row
 from tests.polling import eventually
+from tests.services.patient_instance import patient_client, patient_instance
 from tests.services.rocketmq import RealBroker
 from tests.unit.consumers.messages import new_key
 
@@ -78,7 +77,7 @@ class Shop:
             schema.upgrade(url, "inbox")
             self.write(url, row(number))
         self.write_settings(self.inboxes)
-        self.client = RemotingClient()
+        self.client = patient_client()
         admin = Admin(self.client)
         admin.create_topic(broker.address, TOPIC, queues=1)
         admin.create_group(broker.address, OLD)
@@ -109,7 +108,7 @@ group = "{OLD}"
 
     def send(self, topic: str, count: int, *, delay_level: int | None = None) -> str:
         """Returns the last one's key."""
-        with ClientInstance(self.broker.name_servers) as instance:
+        with patient_instance(self.broker.name_servers) as instance:
             for number in range(count):
                 message = Message(topic=topic, body=b"%d" % number, delay_level=delay_level)
                 sent = instance.sender("shop").send(message)
@@ -443,7 +442,7 @@ def test_members_that_start_under_the_name_that_was_given_up_are_told(
     settings = PushSettings(consume_from=ConsumeFrom.LAST)
     with (
         closing(Connections(load_settings(shop.settings, {}))) as connections,
-        ClientInstance(shop.broker.name_servers) as instance,
+        patient_instance(shop.broker.name_servers) as instance,
     ):
         assert list(told_of_renames(connections)) == []
         member = PushConsumer(OLD, instance=instance, settings=settings).subscribe(TOPIC, "*")

@@ -16,7 +16,6 @@ from reconciler.evidence import waiting_retries
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
 from reconciler.rocketmq.wire.codes import retry_topic
 from reconciler.shards.access import open_client
@@ -30,6 +29,7 @@ from tests.integration import test_group_rename as renaming
 from tests.integration.consumers.test_renamed_rows import row
 from tests.integration.test_group_rename import ENVIRONMENT, KEYS, NEW, OLD, TOPIC, Shop, of
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
 from tests.unit.consumers.messages import new_key
 
@@ -66,7 +66,7 @@ def test_a_connected_member_of_either_name_stands_in_the_way(
 ) -> None:
     settings = PushSettings(consume_from=ConsumeFrom.LAST)
     with (
-        ClientInstance(shop.broker.name_servers) as instance,
+        patient_instance(shop.broker.name_servers) as instance,
         PushConsumer(group, instance=instance, settings=settings)
         .subscribe(TOPIC, "*")
         .register_listener(lambda _: ConsumeStatus.RECONSUME_LATER),

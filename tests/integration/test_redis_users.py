@@ -48,7 +48,7 @@ Work = Callable[[str], None]
 
 
 def consume(url: str) -> None:
-    with closing(open_client(url)) as client:
+    with closing(open_client(url, timeout_seconds=60)) as client:
         RedisCommitSets(client).record(OF, [key(1), key(2)], shards=1)
 
 
@@ -60,7 +60,7 @@ def keep_an_inbox(url: str) -> None:
         raise BusinessFailed
 
     entry = InboxEntry(group="billing", unique_key=key(1), topic="ORDERS")
-    with closing(open_client(url)) as client:
+    with closing(open_client(url, timeout_seconds=60)) as client:
         inbox = RedisInbox(client, environment=ENVIRONMENT)
         with suppress(BusinessFailed):
             inbox.apply_once(entry, fail)
@@ -69,7 +69,7 @@ def keep_an_inbox(url: str) -> None:
 
 
 def announce(url: str) -> None:
-    with closing(open_client(url)) as client, translated_errors():
+    with closing(open_client(url, timeout_seconds=60)) as client, translated_errors():
         client.ping()
         sets = RedisHalfSets(client)
         assert sets.take_lease(SHARD, QUEUE, token="a", lease_seconds=9)
@@ -97,7 +97,7 @@ def announce(url: str) -> None:
 
 
 def reconcile(url: str) -> None:
-    with closing(open_redis(url, timeout_seconds=5)) as rounds:
+    with closing(open_redis(url, timeout_seconds=60)) as rounds:
         require_safe(check_redis(rounds.client, environment=ENVIRONMENT))
         keep_shard_count(rounds.client, OF, 1)
         leases = RedisRoundLeases(rounds.client)
@@ -188,7 +188,7 @@ def test_an_announcer_with_the_rights_of_an_older_release_goes_on_and_says_so_on
         admin.flushall()
         rules = rights_of_0_2_0(ANNOUNCER) + (["~reconciler:v1:{users:*}:apart"] if may_set_apart else [])
         admin.execute_command("ACL", "SETUSER", ANNOUNCER.name, "reset", *rules)
-        with closing(open_client(redis_server.url.replace("://", "://announcer:pw@"))) as client:
+        with closing(open_client(redis_server.url.replace("://", "://announcer:pw@"), timeout_seconds=60)) as client:
             sets = RedisHalfSets(client)
             for expected, following in pairwise((None, 2, 5, 9)):
                 assert sets.known_records(SHARD, QUEUE).proof is None
@@ -220,7 +220,7 @@ def test_a_login_without_the_right_to_proofs_is_advised_and_not_refused(redis_se
         admin.flushall()
         rules = replace(RECONCILER, keys=tuple(keys)).rules(environment=ENVIRONMENT, password="pw")
         admin.execute_command("ACL", "SETUSER", RECONCILER.name, "reset", *rules, "~*announcement_lease:*")
-    with closing(open_redis(redis_server.url.replace("://", "://reconciler:pw@"), timeout_seconds=5)) as rounds:
+    with closing(open_redis(redis_server.url.replace("://", "://reconciler:pw@"), timeout_seconds=60)) as rounds:
         findings = check_redis(rounds.client, environment=ENVIRONMENT)
         require_safe(findings)
         (about,) = [one for one in findings if one.about == "permissions"]
@@ -246,7 +246,7 @@ def test_a_login_that_is_refused_is_told_what_to_correct(
         admin.execute_command("ACL", "SETUSER", "default", ">of the server")
         try:
             with (
-                closing(open_client(redis_server.url.replace("://", f"://{login}"), timeout_seconds=5)) as client,
+                closing(open_client(redis_server.url.replace("://", f"://{login}"), timeout_seconds=60)) as client,
                 pytest.raises(RedisAway) as told,
                 translated_errors(),
             ):
@@ -262,7 +262,7 @@ def test_a_number_that_the_user_may_not_choose_is_told_as_one(redis_server: Redi
         rules = RECONCILER.rules(environment=ENVIRONMENT, password="pw")
         admin.execute_command("ACL", "SETUSER", RECONCILER.name, "reset", *rules)
     url = f"{redis_server.url.replace('://', '://reconciler:pw@')}?db=1"
-    with closing(open_client(url, timeout_seconds=5)) as client, pytest.raises(RedisAway) as told, translated_errors():
+    with closing(open_client(url, timeout_seconds=60)) as client, pytest.raises(RedisAway) as told, translated_errors():
         client.get("reconciler:v1:{test:0}:half")
     assert told.value.remedy.startswith("correct the number at the end of its URL, or grant it to the user")
 

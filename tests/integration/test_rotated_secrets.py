@@ -205,7 +205,7 @@ def test_secret_that_names_another_database_is_refused_and_a_half_written_one_is
         for text, is_taken in (("postgresql://reconci", True), (postgres_server.create_database(), False)):
             engine.dispose()
             replace(file, text)
-            eventually(partial(shows, engine, text), within_seconds=5)
+            eventually(partial(shows, engine, text), within_seconds=30)
             if is_taken:
                 with reading(engine) as connection:
                     assert connection.execute(sa.text("SELECT 1")).scalar() == 1
@@ -235,7 +235,7 @@ def test_password_at_sentinels_changes_and_the_primary_is_found_without_a_restar
 
         rotate("first-0")
         file.write_text(url_with("first-0"))
-        with closing(open_client(a_secret("command", file))) as client:
+        with closing(open_client(a_secret("command", file), timeout_seconds=60)) as client:
             assert client.ping()
             for number in range(ROTATIONS):
                 rotate(f"word-{number}")
@@ -273,7 +273,7 @@ def test_redis_password_changes_under_load_and_rounds_go_on(
 
     rotate("first-0")
     file.write_text(url_with("first-0"))
-    with closing(open_redis(a_secret(source, file), timeout_seconds=5)) as rounds:
+    with closing(open_redis(a_secret(source, file), timeout_seconds=60)) as rounds:
         leases = RedisRoundLeases(rounds.client)
 
         def write(number: int) -> None:

@@ -18,8 +18,6 @@ from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer, PushSettings
 from reconciler.settings.file import load_settings
@@ -30,6 +28,7 @@ from reconciler.sql.tables import candidate
 from reconciler.telling.ports.reports import RepairCount, VerdictCount
 from reconciler.words import said
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.unit.web.reports import ORDERS, facts_of, report_of, status_of
 
 REDIS = 'redis-cli -u "$REDIS"'
@@ -178,9 +177,8 @@ def test_without_print_nothing_is_printed(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_member_that_is_connected_keeps_its_inbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with EmbeddedBroker() as broker, ClientInstance(broker.name_servers) as instance:
-        with RemotingClient() as client:
-            Admin(client).create_topic(broker.address, "ORDERS", queues=1)
+    with EmbeddedBroker() as broker, patient_instance(broker.name_servers) as instance:
+        Admin(instance.client).create_topic(broker.address, "ORDERS", queues=1)
         path = settings_of(tmp_path, name_servers=broker.name_servers, **sqlite_of(tmp_path))
         member = PushConsumer("billing", instance=instance, settings=PushSettings()).subscribe("ORDERS", "*")
         with member.register_listener(lambda _: ConsumeStatus.CONSUME_SUCCESS):

@@ -88,7 +88,7 @@ class GaleraNode(MariaDBServer):
     def pause(self) -> None:
         """Nothing of the other nodes is applied any more: the applier waits for the lock of a table, and behind it, in
         the cluster's order, everything else."""
-        self._holder = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=5)
+        self._holder = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=60)
         self._holder.cursor().execute("LOCK TABLES held.held READ")
         self._first._execute("INSERT INTO held.held VALUES (NULL)", "COMMIT")
 

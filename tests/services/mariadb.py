@@ -10,6 +10,7 @@ from typing import Self
 
 import pymysql
 
+from tests.polling import PATIENCE
 from tests.services import requirements
 from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed
@@ -119,7 +120,7 @@ class MariaDBServer(PrivateServer):
             ],
             capture_output=True,
             check=False,
-            timeout=120,
+            timeout=120 * PATIENCE,
             text=True,
             env={**os.environ, "TMPDIR": str(self.temporary)},
         )
@@ -128,7 +129,7 @@ class MariaDBServer(PrivateServer):
 
     def _execute(self, *statements: str) -> object:
         """Value of the last one."""
-        connection = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=5)
+        connection = pymysql.connect(unix_socket=str(self.unix_socket), user="root", connect_timeout=60)
         try:
             with connection.cursor() as cursor:
                 for statement in statements:

@@ -12,7 +12,7 @@ from typing import Self
 
 import psycopg
 
-from tests.polling import eventually
+from tests.polling import PATIENCE, eventually
 from tests.services import requirements
 from tests.services.private_server import PrivateServer
 from tests.services.processes import Child, ServiceFailed, tail
@@ -109,7 +109,7 @@ class PostgresServer(PrivateServer):
             password=self._password,
             dbname="postgres",
             autocommit=True,
-            connect_timeout=5,
+            connect_timeout=60,
         )
 
     def _ready(self) -> bool:
@@ -121,7 +121,9 @@ class PostgresServer(PrivateServer):
 
     def _run(self, program: str, *arguments: str | Path) -> None:
         command = [*self._as_user, str(self._programs / program), *(str(part) for part in arguments)]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=120, cwd=self.folder, text=True)
+        done = subprocess.run(
+            command, capture_output=True, check=False, timeout=120 * PATIENCE, cwd=self.folder, text=True
+        )
         if done.returncode != 0:
             raise ServiceFailed(f"{program} ended with {done.returncode}\n{done.stderr}\n{tail(self.log)}")
 

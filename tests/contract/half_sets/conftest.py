@@ -109,7 +109,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
             yield redis_backend(fake)
         return
     server: RedisServer = request.getfixturevalue("redis_server")
-    with closing(open_client(server.url.replace("/0", "/7"))) as client:
+    with closing(open_client(server.url.replace("/0", "/7"), timeout_seconds=60)) as client:
         assert isinstance(client, redis.Redis)
         client.flushdb()
         yield redis_backend(client)

@@ -35,7 +35,7 @@ def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
             yield InRedis(client, RoundRedis(client=client), history_generations=2)
     else:
         server = request.getfixturevalue("shared_redis_server")
-        rounds = open_redis(server.url)
+        rounds = open_redis(server.url, timeout_seconds=60)  # a busy machine is not away
         with redis.Redis.from_url(server.url) as client:
             yield InRedis(client, rounds, history_generations=2)
             client.flushall()

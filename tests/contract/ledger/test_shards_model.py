@@ -239,7 +239,7 @@ def test_histories_in_fakeredis() -> None:
 @pytest.mark.unmeasured
 @pytest.mark.redis
 def test_histories_in_redis(redis_server: RedisServer) -> None:
-    rounds = open_redis(redis_server.url)
+    rounds = open_redis(redis_server.url, timeout_seconds=60)
     with redis.Redis.from_url(redis_server.url) as client:
         client.config_set("appendfsync", "no")
         run(lambda: InRedis(client, rounds), tries=100, steps=50)

@@ -183,7 +183,7 @@ def test_captures_beside_rounds_that_never_stop_tell_of_every_generation_once(di
 def test_a_restarted_redis_gives_the_same_rounds(new_redis_server: Callable[[], RedisServer], of: Shard) -> None:
     """Cursors of before mean nothing to the new process: the members are counted."""
     server = new_redis_server()
-    rounds = open_redis(server.url)
+    rounds = open_redis(server.url, timeout_seconds=60)
     with redis.Redis.from_url(server.url) as client:
         hands = InRedis(client, rounds, history_generations=2)
         hands.announce(of, KEYS, following=1)

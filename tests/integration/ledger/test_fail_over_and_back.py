@@ -94,7 +94,7 @@ def pair(new_redis_server: RedisFactory, tmp_path: Path) -> Iterator[Pair]:
         def side(server: RedisServer) -> Side:
             client, rounds = (
                 stack.enter_context(redis.Redis.from_url(server.url, socket_timeout=90)),
-                open_redis(server.url),
+                open_redis(server.url, timeout_seconds=90),
             )
             stack.callback(rounds.close)
             return Side(

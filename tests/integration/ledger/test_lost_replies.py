@@ -298,7 +298,7 @@ def unless_away(ask: Callable[[], T]) -> T | None:
 
 def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis_server, of: Shard) -> None:  # type: ignore[no-untyped-def]  # a fixture's factory
     server = new_redis_server()
-    rounds = open_redis(server.url)
+    rounds = open_redis(server.url, timeout_seconds=PATIENT_SECONDS)
     with redis.Redis.from_url(server.url) as client:
         hands = InRedis(client, rounds)
         epoch = hands.memory.begin_epoch(of)
@@ -311,7 +311,7 @@ def test_full_read_only_and_forbidden_redis_is_away_and_keeps_its_sets(new_redis
 
         client.acl_setuser("reader", enabled=True, nopass=True, keys=["*"], commands=["+@read", "+@connection"])
         url = server.url.replace("redis://", "redis://reader:x@")
-        reader = open_client(url, timeout_seconds=1)
+        reader = open_client(url, timeout_seconds=PATIENT_SECONDS)
         forbidden = replace(rounds, client=reader)
         with pytest.raises(RedisAway, match="permission"):
             RedisShardMemory(forbidden).take_round(of, epoch=epoch)

@@ -28,7 +28,10 @@ def test_a_commit_key_of_a_wrong_type_costs_its_shard_only(new_redis_server: Cal
     for number in range(KEYS):
         world.inbox.rows["billing", key(number)] = world.inbox_row("billing", key(number))
     damaged = world.shard(key(1))
-    with closing(open_redis(server.url)) as rounds, closing(redis.Redis(port=server.port)) as looking:
+    with (
+        closing(open_redis(server.url, timeout_seconds=60)) as rounds,
+        closing(redis.Redis(port=server.port)) as looking,
+    ):
         looking.set(ShardKeys(damaged).commit, "somebody else's")
         world.ledger.outages.open(ENVIRONMENT, reason="AWAY", noticed_by="test")
         OutageRecovery(

@@ -65,7 +65,7 @@ def runs_a_round(rounds: RoundRedis) -> None:
 
 @contextlib.contextmanager
 def opened(url: str) -> Iterator[RoundRedis]:
-    rounds = open_redis(url, timeout_seconds=2, round_timeout_seconds=5)
+    rounds = open_redis(url, timeout_seconds=60)
     try:
         yield rounds
     finally:

@@ -29,7 +29,7 @@ QUEUE = AnnouncementQueue(unique_key_topic="UK", broker="broker-a", queue_id=0)
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[RedisClient]:
-    opened = open_client(redis_server.url, timeout_seconds=2)
+    opened = open_client(redis_server.url, timeout_seconds=60)
     yield opened
     opened.close()
 
@@ -50,8 +50,10 @@ class RacedRedis(redis.Redis):
 
 def test_a_lease_ends_by_itself(client: RedisClient) -> None:
     leases = RedisRoundLeases(client)
-    assert leases.take(OF, token="dead", lease_seconds=2.0)
+    assert leases.take(OF, token="dead", lease_seconds=60)
     assert not leases.take(OF, token="heir", lease_seconds=60)
+    assert 0 < client.pttl(KEY) <= 60_000
+    client.pexpire(KEY, 1)
     eventually(lambda: leases.take(OF, token="heir", lease_seconds=60), within_seconds=60)
     assert not leases.take(OF, token="dead", lease_seconds=60)
 

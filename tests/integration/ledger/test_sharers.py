@@ -24,7 +24,7 @@ THESE, OTHERS = "0123456789abcdef", "fedcba9876543210"
 
 @pytest.fixture
 def client(redis_server: RedisServer) -> Iterator[RedisClient]:
-    opened = open_client(redis_server.url, timeout_seconds=2)
+    opened = open_client(redis_server.url, timeout_seconds=60)
     yield opened
     opened.close()
 

@@ -27,6 +27,14 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def primary_server() -> Iterator[PostgresServer]:
+    """A server for a standby, which copies every database: the shared server has hundreds of them."""
+    require(postgres_missing())
+    with PostgresServer() as started:
+        yield started
+
+
 @pytest.fixture
 def server(own_server: Server) -> Iterator[Server]:
     """It goes on after the test."""

@@ -15,7 +15,7 @@ from reconciler.halves.values import HalfCopy
 from reconciler.policy.commit_query import KeyType
 from reconciler.policy.commit_query_dry_run import QueryAspect, QueryFinding
 from reconciler.wiring.commit_queries import ConfiguredQuery, dry_run
-from tests.integration.policy.test_commit_queries import SLOW, Shop, rows, shop_in
+from tests.integration.policy.test_commit_queries import AS_DELIVERED, SLOW, Shop, rows, shop_in, statements_of
 from tests.services import mariadb, postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
 
@@ -245,7 +245,8 @@ def test_a_lock_is_told_as_no_answer(shop: Shop) -> None:
 
 
 def test_a_slow_query_is_no_answer_and_no_proof(shop: Shop) -> None:
-    told = short(found(shop, SLOW[shop.kind], clock=SystemClock()), "trust", "rolled-back-halves")
+    with statements_of(AS_DELIVERED):
+        told = short(found(shop, SLOW[shop.kind], clock=SystemClock()), "trust", "rolled-back-halves")
     assert told == {"trust": [("unfit", "not-trusted")], "rolled-back-halves": [("unfit", "unanswered")]}
 
 
@@ -262,11 +263,11 @@ def test_transactions_are_known_to_a_login_that_may_see_them(shop: Shop) -> None
     assert told == {"transactions": [expected]}
 
 
-def test_a_standby_is_not_trusted(postgres_server: postgres.PostgresServer) -> None:
-    url = make_url(postgres_server.create_database())
+def test_a_standby_is_not_trusted(primary_server: postgres.PostgresServer) -> None:
+    url = make_url(primary_server.create_database())
     with (
         shop_in(url.render_as_string(hide_password=False)) as shop,
-        postgres.PostgresStandby(postgres_server) as standby,
+        postgres.PostgresStandby(primary_server) as standby,
     ):
         standby.catch_up()
         there = make_url(shop.reader_url).set(port=standby.port).render_as_string(hide_password=False)

@@ -16,7 +16,7 @@ from reconciler.contract.secret import secret_text
 from reconciler.contract.tables import CandidateState, RepairState
 from reconciler.policy.commit_query import CommitQuery, KeyType
 from reconciler.wiring.commit_queries import ConfiguredQuery, OpenQueries
-from tests.integration.policy.test_commit_queries import ROWS, SLOW, Shop, rows, shop_in
+from tests.integration.policy.test_commit_queries import AS_DELIVERED, ROWS, SLOW, Shop, rows, shop_in, statements_of
 from tests.services import postgres
 from tests.unit.policy.fake_databases import FakeReading
 from tests.unit.policy.test_commit_query_rows import QUERY
@@ -67,7 +67,7 @@ class Judged:
         return self.world.verdict(key(1))
 
     def comes_to(self, told: Callable[[], bool]) -> bool:
-        """A statement has two seconds, which a machine under load may not give it each time: it is asked again."""
+        """A query that rests after statements without an answer is asked again."""
         return any(told() for _ in range(8) if self.after())
 
     def proves(self) -> bool:
@@ -243,9 +243,10 @@ def test_ten_thousand_rows_prove_nothing(shop: Shop) -> None:
 
 
 def test_a_query_that_is_slow_proves_nothing(shop: Shop) -> None:
-    judged = Judged(shop, "A", clock=SystemClock(), sql=SLOW[shop.kind].replace("(:keys)", ":keys"))
-    with closing(judged.queries):
-        assert judged.is_undecided(rounds=6)
+    with statements_of(AS_DELIVERED):
+        judged = Judged(shop, "A", clock=SystemClock(), sql=SLOW[shop.kind].replace("(:keys)", ":keys"))
+        with closing(judged.queries):
+            assert judged.is_undecided(rounds=6)
 
 
 def test_a_lock_proves_nothing_while_it_is_there(shop: Shop) -> None:
@@ -262,10 +263,10 @@ def test_a_lock_proves_nothing_while_it_is_there(shop: Shop) -> None:
 
 
 def test_a_paused_standby_proves_no_commit_and_no_rollback_whatever_it_has(
-    postgres_server: postgres.PostgresServer,
+    primary_server: postgres.PostgresServer,
 ) -> None:
     """It still has A as paid, lacks a row that came since, and lacks one that nobody wrote."""
-    with shop_in(postgres_server.create_database()) as shop, postgres.PostgresStandby(postgres_server) as standby:
+    with shop_in(primary_server.create_database()) as shop, postgres.PostgresStandby(primary_server) as standby:
         standby.catch_up()
         standby.pause()
         shop.write("UPDATE orders SET status = 'CANCELLED'", "INSERT INTO orders VALUES ('late', 'PAID', 'Ann')")

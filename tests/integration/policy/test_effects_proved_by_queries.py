@@ -174,8 +174,8 @@ def test_rows_that_a_policy_hides_since_are_no_absence(postgres_url: str) -> Non
             assert (billed.sent, billed.waits_because()) == ([], "reason.effect-unknown")
 
 
-def test_a_standby_proves_neither_an_effect_nor_that_there_is_none(postgres_server: postgres.PostgresServer) -> None:
-    with shop_in(postgres_server.create_database()) as shop, postgres.PostgresStandby(postgres_server) as standby:
+def test_a_standby_proves_neither_an_effect_nor_that_there_is_none(primary_server: postgres.PostgresServer) -> None:
+    with shop_in(primary_server.create_database()) as shop, postgres.PostgresStandby(primary_server) as standby:
         with_bills(shop)
         standby.catch_up()
         there = make_url(shop.reader_url).set(port=standby.port).render_as_string(hide_password=False)

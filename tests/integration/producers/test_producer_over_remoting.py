@@ -20,10 +20,10 @@ from reconciler.errors import BrokerRefused, ConfigurationError, ReconcilerError
 from reconciler.policy.evidence import EndOutcome
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.name_servers import NameServers
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.transaction_producer import END_TIMEOUT_SECONDS
 from tests.embedded_cluster import EmbeddedCluster
 from tests.polling import eventually
+from tests.services.patient_instance import patient_client
 from tests.services.ports import free_port
 from tests.unit.producers.world import GROUP, TOPIC, World, message
 
@@ -64,7 +64,7 @@ def start(world: World) -> Iterator[Start]:
 
 
 def make_topics(*addresses: str) -> None:
-    client = RemotingClient()
+    client = patient_client()
     try:
         for address in addresses:
             Admin(client).create_topic(address, TOPIC, queues=2)
@@ -282,7 +282,7 @@ def test_announcements_go_to_the_same_queue_of_another_broker(world: World, star
 
 
 def _until_both_are_routed(cluster: EmbeddedCluster) -> None:
-    client = RemotingClient()
+    client = patient_client()
     try:
         servers = NameServers(cluster.name_servers, client)
 

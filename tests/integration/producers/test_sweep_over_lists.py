@@ -10,13 +10,13 @@ import sqlalchemy as sa
 
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import database_now_ms, open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.sweep import build_sweeper
+from tests.services.patient_instance import patient_client
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 QUEUES = 16
@@ -60,7 +60,7 @@ def test_every_database_of_the_lists_is_swept_and_asked(tmp_path: Path) -> None:
     producers = [{"group": "shop", "topics": ["ORDERS"], "outbox_url": urls}]
     subscriptions = [{"topic": "ORDERS", "group": "billing", "inbox_url": urls}]
     with EmbeddedBroker() as broker:
-        client = RemotingClient()
+        client = patient_client()
         Admin(client).create_topic(broker.address, "RECONCILER_UNIQUE_KEY", queues=QUEUES)
         client.close()
         environ = {

@@ -25,6 +25,7 @@ from tests.integration.rocketmq.conftest import (
     unique_name,
 )
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.services.processes import Child
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -105,7 +106,7 @@ def test_a_member_keeps_its_queues_while_name_servers_and_brokers_do_not_answer(
 def test_queues_of_two_brokers_are_consumed_and_one_dead_broker_does_not_stop_the_other() -> None:
     with (
         EmbeddedCluster(("a", "b"), settings=quick_settings) as cluster,
-        ClientInstance(cluster.name_servers) as instance,
+        patient_instance(cluster.name_servers) as instance,
     ):
         topic = unique_name("Topic")
         for name in ("a", "b"):

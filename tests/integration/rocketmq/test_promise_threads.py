@@ -11,13 +11,14 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.consumer.push_consumer import ConsumeStatus, PushConsumer
 from tests.integration.rocketmq.conftest import new_topic, unique_name
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 
 
 def threads_of_a_consumer(broker: EmbeddedBroker, instance: ClientInstance, queues: int) -> int:
     """Threads that a consumer of so many queues has started, once it waits for messages in each of them."""
     topic = new_topic(instance, broker.address, queues=queues)
     before = set(threading.enumerate())
-    with ClientInstance(broker.name_servers) as own:
+    with patient_instance(broker.name_servers) as own:
         consumer = PushConsumer(unique_name("CG"), instance=own).subscribe(topic)
         with consumer.register_listener(lambda _messages: ConsumeStatus.CONSUME_SUCCESS):
             eventually(

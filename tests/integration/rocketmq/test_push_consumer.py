@@ -36,6 +36,7 @@ from tests.integration.rocketmq.conftest import (
     unique_name,
 )
 from tests.polling import eventually
+from tests.services.patient_instance import patient_instance
 from tests.services.ports import free_port
 from tests.unit.rocketmq.missing_packages import without_package
 
@@ -351,7 +352,7 @@ def test_a_consumer_survives_a_restart_of_its_broker(tmp_path: Path) -> None:
     restarted = EmbeddedBroker(
         listen=f"127.0.0.1:{free_port(neighbours=(-2,))}", settings=quick_settings(), data=tmp_path
     )
-    with restarted, ClientInstance(restarted.name_servers) as instance:
+    with restarted, patient_instance(restarted.name_servers) as instance:
         topic = new_topic(instance, restarted.address)
         consumers = Consumers(restarted.name_servers)
         with consumers.stack:

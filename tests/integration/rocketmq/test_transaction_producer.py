@@ -11,7 +11,6 @@ from reconciler.embedded.server import EmbeddedBroker
 from reconciler.errors import UsageError
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.producer.check_back import CheckBack
 from reconciler.rocketmq.producer.ending import EndStatus
 from reconciler.rocketmq.producer.transaction_producer import (
@@ -25,6 +24,7 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from tests.polling import eventually
+from tests.services.patient_instance import patient_client, patient_instance
 
 COMMIT, ROLLBACK, UNKNOWN = LocalTransactionState.COMMIT, LocalTransactionState.ROLLBACK, LocalTransactionState.UNKNOWN
 State = LocalTransactionState | None
@@ -76,7 +76,7 @@ def ends() -> Ends:
 @pytest.fixture
 def watched(broker: EmbeddedBroker, ends: Ends) -> Iterator[ClientInstance]:
     """An instance whose END requests are kept."""
-    with RemotingClient(outgoing=ends) as client, ClientInstance(broker.name_servers, client=client) as made:
+    with patient_client(outgoing=ends) as client, ClientInstance(broker.name_servers, client=client) as made:
         yield made
 
 
@@ -141,7 +141,7 @@ def test_a_group_is_asked_again_at_once_after_its_broker_closed_the_connection(
     broker.faults.close_on_end(1)
     listener = Listener(lambda _m: executed, lambda _m: COMMIT)
     with (
-        ClientInstance(broker.name_servers) as unhurried,
+        patient_instance(broker.name_servers) as unhurried,
         TransactionMQProducer("PG", listener, instance=unhurried) as producer,
     ):
         producer.send_message_in_transaction(message(topic))
@@ -171,7 +171,10 @@ def test_a_checker_registered_without_sending_is_asked_at_once(
 def test_a_topic_that_appears_later_is_registered_as_soon_as_it_has_a_route(
     broker: EmbeddedBroker, instance: ClientInstance
 ) -> None:
-    with ClientInstance(broker.name_servers) as waiting, TransactionMQProducer("PG", Listener(), instance=waiting) as p:
+    with (
+        patient_instance(broker.name_servers) as waiting,
+        TransactionMQProducer("PG", Listener(), instance=waiting) as p,
+    ):
         assert p.register_topics("LaterTopic") == {}
         Admin(instance.client).create_topic(broker.address, "LaterTopic", queues=1)
         admin = Admin(instance.client)
