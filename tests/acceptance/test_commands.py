@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -108,9 +109,14 @@ def test_hold_freezes_repairs_until_resume(deployed: Deployment) -> None:
 
 def test_run_lifts_a_hold_whose_end_has_passed(deployed: Deployment) -> None:
     deployed.run("run")
-    until = datetime.now(UTC) + timedelta(seconds=10)  # a command may take seconds to start
-    held = deployed.command("hold", deployed.topic, "--until", until.strftime("%Y-%m-%dT%H:%M:%S"), "-o", "json")
-    assert one_object(held)["until_ms"] == int(until.timestamp()) * 1000
+    seconds = itertools.count(6, 6)  # a command may take seconds to start, and refuses an end that has passed
+
+    def is_held() -> bool:
+        until = datetime.now(UTC) + timedelta(seconds=next(seconds))
+        held = deployed.command("hold", deployed.topic, "--until", until.strftime("%Y-%m-%dT%H:%M:%S"), "-o", "json")
+        return bool(one_object(held)["until_ms"] == int(until.timestamp()) * 1000)
+
+    eventually(is_held, within_seconds=60)
     eventually(lambda: deployed.command("status", "-o", "json").document["holds"] == [], within_seconds=60)
     rows = one_object(deployed.command("list", "actions", "-o", "json"))["actions"]
     assert [(row["command"], row["result"]) for row in rows] == [("resume", "lifted HOLD"), ("hold", "held")]

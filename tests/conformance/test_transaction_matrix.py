@@ -15,7 +15,7 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord, TransactionType, decode_records
 from tests.conformance.steps import GROUP, Half, Steps, new_steps
 from tests.conformance.targets import Target
-from tests.polling import eventually
+from tests.polling import PATIENCE, eventually
 
 
 def find_half(steps: Steps, half: Half) -> list[MessageRecord]:
@@ -200,7 +200,7 @@ def test_check_back_asks_with_the_newest_copy_and_its_answer_delivers(steps: Ste
     half = steps.send_half(topic, group=group)
     if not target.expect.has_half_topic:
         with pytest.raises(AssertionError, match="a check-back"):  # more than two check intervals
-            eventually(lambda: checks.of(half), within_seconds=5, message="a check-back")
+            eventually(lambda: checks.of(half), within_seconds=5 / PATIENCE, message="a check-back")
         return
     check = eventually(lambda: checks.of(half), within_seconds=60, message="a check-back")[0]
     assert check.is_oneway

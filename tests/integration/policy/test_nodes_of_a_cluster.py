@@ -84,10 +84,10 @@ def let_go_once_it_waits(databases: Databases, text: str = "reconciler_outbox") 
     node.resume()
 
 
-def reader_of(databases: Databases) -> SqlOutboxReader:
+def reader_of(databases: Databases, *, seconds: float = SECONDS) -> SqlOutboxReader:
     """On the second node, with a short deadline."""
     read = CommitSource(producer_group=PRODUCER_GROUP, topics=TOPICS, url=databases.replica_url)
-    return SqlOutboxReader([read], statement_seconds=SECONDS)
+    return SqlOutboxReader([read], statement_seconds=seconds)
 
 
 @pytest.mark.set_up("outbox or inbox on a node of a Galera cluster (MariaDB)")
@@ -104,7 +104,8 @@ def test_a_commit_that_a_node_lacks_whose_applier_is_held_is_no_rejection(databa
         assert NOT_PROVED in reason
         assert BEHIND in reason
     databases.replica.resume()
-    with closing(reader_of(databases)) as reader:  # another process: this one waits before it asks again
+    # Another process: this one waits before it asks again. What the node lacks comes in its own time.
+    with closing(reader_of(databases, seconds=60.0)) as reader:
         world.__dict__.update(outbox=reader)
         judged(world, world.process(), key(1))
     row = world.candidate(key(1))
