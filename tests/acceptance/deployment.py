@@ -52,6 +52,7 @@ from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
 from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked
 from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
+from tests.polling import PATIENCE
 from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 
 SHARDS = 2
@@ -102,7 +103,7 @@ class Service:
         if self.process.poll() is None:
             self.process.send_signal(number)
         try:
-            return self.process.wait(within_seconds)
+            return self.process.wait(within_seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
