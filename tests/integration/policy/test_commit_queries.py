@@ -18,6 +18,7 @@ from reconciler.evidence.business_query import SqlBusinessQuery
 from reconciler.policy.commit_query import BusinessAnswer, KeyType, KeyValue
 from reconciler.words import said
 from tests.integration.policy.test_rows_that_a_reader_cannot_have import HIDING, SHOWING
+from tests.polling import eventually
 from tests.services import postgres
 from tests.unit.policy.test_commit_query_rows import QUERY
 
@@ -105,7 +106,7 @@ def statements_of(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def shop_in(url: str) -> Iterator[Shop]:
-    """Whose queries are waited for; a test of slow ones has `statements_of(AS_DELIVERED)`."""
+    """Its queries are waited for; a test of slow ones is `@statements_of(AS_DELIVERED)`."""
     owner = sa.create_engine(url)
     made = Shop(owner, _reader_of(owner))
     made.write(
@@ -301,8 +302,9 @@ def test_a_policy_that_shows_every_row_is_no_problem_and_any_other_is(postgres_u
             shop.write(*(f"DROP POLICY IF EXISTS {name} ON orders" for name in ("own", "every", "less")))
 
 
+@statements_of(AS_DELIVERED)
 def test_a_query_that_is_slow_costs_two_seconds(shop: Shop) -> None:
-    with statements_of(AS_DELIVERED), shop.query(SLOW[shop.kind], clock=SystemClock()) as asked:
+    with shop.query(SLOW[shop.kind], clock=SystemClock()) as asked:
         assert asked.says("A") == ["query.no-answer"]
 
 
@@ -316,6 +318,7 @@ def test_after_three_statements_without_an_answer_none_is_sent_for_a_minute(shop
         assert asked.says("A") == ["none"]
 
 
+@statements_of(AS_DELIVERED)
 def test_a_lock_costs_two_seconds_and_says_nothing(shop: Shop) -> None:
     lock = {
         "postgresql": "LOCK TABLE orders",
@@ -329,9 +332,10 @@ def test_a_lock_costs_two_seconds_and_says_nothing(shop: Shop) -> None:
             if shop.kind == "mysql":
                 holder.exec_driver_sql("UNLOCK TABLES")
             holder.rollback()
-        assert asked.says("A") == ["committed"]
+        eventually(lambda: asked.says("A") == ["committed"], within_seconds=60)
 
 
+@statements_of(PATIENT)
 def test_a_standby_says_nothing(primary_server: postgres.PostgresServer) -> None:
     url = make_url(primary_server.create_database())
     owner = sa.create_engine(url)

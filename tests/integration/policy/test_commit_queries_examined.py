@@ -234,6 +234,7 @@ def test_what_mariadb_grants_everybody_in_its_test_databases_counts_in_these_alo
             shop.write(*(f"REVOKE ALL ON {place} FROM PUBLIC" for place in places))
 
 
+@statements_of(AS_DELIVERED)
 def test_a_lock_is_told_as_no_answer(shop: Shop) -> None:
     with shop.owner.connect() as holder:
         holder.exec_driver_sql(LOCKS[shop.kind])
@@ -244,9 +245,9 @@ def test_a_lock_is_told_as_no_answer(shop: Shop) -> None:
     assert told == {"trust": [("unfit", "not-trusted")], "answer": [("unfit", "no-answer")]}
 
 
+@statements_of(AS_DELIVERED)
 def test_a_slow_query_is_no_answer_and_no_proof(shop: Shop) -> None:
-    with statements_of(AS_DELIVERED):
-        told = short(found(shop, SLOW[shop.kind], clock=SystemClock()), "trust", "rolled-back-halves")
+    told = short(found(shop, SLOW[shop.kind], clock=SystemClock()), "trust", "rolled-back-halves")
     assert told == {"trust": [("unfit", "not-trusted")], "rolled-back-halves": [("unfit", "unanswered")]}
 
 

@@ -67,7 +67,7 @@ class Judged:
         return self.world.verdict(key(1))
 
     def comes_to(self, told: Callable[[], bool]) -> bool:
-        """A query that rests after statements without an answer is asked again."""
+        """What had no answer in time, or rests after several, is asked again."""
         return any(told() for _ in range(8) if self.after())
 
     def proves(self) -> bool:
@@ -147,6 +147,7 @@ def test_a_row_that_is_changed_back_before_the_send_sends_nothing_and_afterwards
         assert judged.sent == [key(1)]
 
 
+@statements_of(AS_DELIVERED)
 def test_a_lock_that_comes_after_the_proof_keeps_it_from_being_sent(shop: Shop) -> None:
     judged = Judged(shop, "A")
     judged.world.broker.producers = True
@@ -242,13 +243,14 @@ def test_ten_thousand_rows_prove_nothing(shop: Shop) -> None:
         assert judged.is_undecided()
 
 
+@statements_of(AS_DELIVERED)
 def test_a_query_that_is_slow_proves_nothing(shop: Shop) -> None:
-    with statements_of(AS_DELIVERED):
-        judged = Judged(shop, "A", clock=SystemClock(), sql=SLOW[shop.kind].replace("(:keys)", ":keys"))
-        with closing(judged.queries):
-            assert judged.is_undecided(rounds=6)
+    judged = Judged(shop, "A", clock=SystemClock(), sql=SLOW[shop.kind].replace("(:keys)", ":keys"))
+    with closing(judged.queries):
+        assert judged.is_undecided(rounds=6)
 
 
+@statements_of(AS_DELIVERED)
 def test_a_lock_proves_nothing_while_it_is_there(shop: Shop) -> None:
     judged = Judged(shop, "A", clock=SystemClock())
     with closing(judged.queries):

@@ -17,7 +17,7 @@ from reconciler.policy.commit_query import KeyType
 from reconciler.policy.effect_query import EffectQuery
 from reconciler.wiring.commit_queries import ConfiguredQuery, OpenQueries
 from reconciler.wiring.effect_queries import INSPECTED_SECONDS, ConfiguredEffectQuery
-from tests.integration.policy.test_commit_queries import Shop, shop_in
+from tests.integration.policy.test_commit_queries import AS_DELIVERED, Shop, shop_in, statements_of
 from tests.integration.policy.test_commits_proved_by_queries import LOCKS, SOUND, Judged
 from tests.integration.policy.test_rows_that_a_reader_cannot_have import HIDING
 from tests.services import postgres
@@ -139,6 +139,7 @@ def test_a_row_of_another_state_says_nothing(shop: Shop, status: str) -> None:
         assert (billed.row, billed.sent) == ((CandidateState.OPEN, "UNKNOWN"), [])
 
 
+@statements_of(AS_DELIVERED)
 def test_a_lock_that_comes_after_the_proof_keeps_it_from_being_sent(shop: Shop) -> None:
     billed = Billed(shop, "A")
     billed.world.broker.producers = True
