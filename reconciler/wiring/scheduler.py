@@ -16,7 +16,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS_DEFAULT = 30.0
 #: Pause between two tries to start while a dependency is away.
 START_AGAIN_SECONDS = 2.0
+#: After this time a trouble that is back is logged again.
+TOLD_AGAIN_SECONDS = 600.0
 #: Pause between two checks whether the wall clock was set back.
 CLOCK_WATCH_SECONDS = 1.0
 #: A turn is planned at most its interval and this time ahead. The time includes a second of jitter.
@@ -167,6 +169,28 @@ class _Places:
                     self._free += 1
 
 
+@dataclass(slots=True)
+class _AwayTurns:
+    """Turns in a row that failed because a dependency is away. A trouble is the name and the remedy of an error."""
+
+    count: int = 0
+    last: tuple[str, str] | None = None
+    #: Trouble -> when it was logged, in monotonic seconds.
+    logged_at: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def add(self, trouble: tuple[str, str], now: float) -> bool:
+        """Counts a turn. Returns True if its trouble is to be logged: the server may be back and refuse the login.
+
+        Two troubles may alternate, so one that is back is logged again only some time after it was logged.
+        """
+        self.count += 1
+        is_another, self.last = trouble != self.last, trouble
+        is_told = is_another and now - self.logged_at.get(trouble, float("-inf")) >= TOLD_AGAIN_SECONDS
+        if is_told:
+            self.logged_at[trouble] = now
+        return is_told
+
+
 class TickRunner:
     """Runs ticks until a stop is requested. A runner cannot be used twice. `run` blocks the calling thread."""
 
@@ -186,9 +210,8 @@ class TickRunner:
         self._began: dict[str, float] = {}
         self._began_at: float | None = None
         self._overlaps: Counter[str] = Counter()
-        #: Job -> number of turns in a row that failed because a dependency is away, and name and remedy of each error
-        #: that was logged. An error with another remedy is logged, too: the server may be back and refuse the login.
-        self._away: dict[str, tuple[int, frozenset[tuple[str, str]]]] = {}
+        #: Job -> its turns in a row that failed because a dependency is away.
+        self._away: dict[str, _AwayTurns] = {}
         self._lock = threading.Condition()
         self._room = _Places(BEGUN_TURNS_MAX)
         #: (Job, why) -> number of turns that did not run or failed. The values of `why` are: "still running" for a turn
@@ -300,19 +323,18 @@ class TickRunner:
                 tick.run()
         except TransientError as error:
             cause = type(error).__name__
-            count, logged = self._away.get(tick.name, (0, frozenset()))
-            trouble = (cause, error.remedy)
-            self._away[tick.name] = (count + 1, logged | {trouble})
-            self._skip(tick.name, "away", str(error), cause=cause, is_told=trouble not in logged)
+            away = self._away.setdefault(tick.name, _AwayTurns())
+            is_told = away.add((cause, error.remedy), self._clock.monotonic_seconds())
+            self._skip(tick.name, "away", str(error), cause=cause, is_told=is_told)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
             logger.exception("turn_failed", extra={"job": tick.name})
             self.skipped[tick.name, type(error).__name__] += 1
         else:
-            skipped, _ = self._away.pop(tick.name, (0, frozenset()))
-            if skipped > 1:
-                logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped})
+            skipped = self._away.pop(tick.name, None)
+            if skipped is not None and skipped.count > 1:
+                logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped.count})
             return True
         return False
 

@@ -60,7 +60,12 @@ def test_dependency_that_is_away_costs_its_turns_only_and_is_logged_once(caplog:
     assert resumed["skipped"] == 2
 
 
-def test_another_trouble_of_a_dependency_that_is_away_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("seconds", "last"), [(600.0, ()), (0.0, ("gone", "refused"))])
+def test_another_trouble_of_a_dependency_that_is_away_is_logged_too(
+    seconds: float, last: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trouble that is back is logged again some time after it was logged: the last line names what lasts."""
+    monkeypatch.setattr(scheduler, "TOLD_AGAIN_SECONDS", seconds)
     turns: list[int] = []
     gone, refused = RedisAway("gone"), RedisAway("no permission", remedy="grant it to the user")
 
@@ -71,7 +76,8 @@ def test_another_trouble_of_a_dependency_that_is_away_is_logged_too(caplog: pyte
 
     run_until(turn, lambda: len(turns) >= 8)
     told = [vars(line)["error"] for line in caplog.records if line.msg == "turn_skipped"]
-    assert [line for line in told if line in {str(gone), str(refused)}] == [str(gone), str(refused)]
+    texts = {"gone": str(gone), "refused": str(refused)}
+    assert [line for line in told if line in texts.values()] == [texts[one] for one in ("gone", "refused", *last)]
 
 
 def test_bug_in_one_turn_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
