@@ -10,6 +10,7 @@
 --       9 rounds kept for the floor                    10 how far a round's time may be ahead of the clock, in ms
 -- Answers: {'moved'}: another round ran, or Redis has another epoch; nothing was done.
 --          {'wrong', key, its type, the expected type}; nothing was done.
+--          the error NOPERM if the login may not run a command of a round; nothing was done.
 --          {'ran', keys announced, of these new, pending before, added to pending, matched late, pending after,
 --           generation, time of the round in ms, time by which keys age in ms, floor (queue and offset, a line each),
 --           what proves the floor (queue and proof, a line each), first seen of the oldest key pending ('': there is
@@ -46,6 +47,27 @@ local wrong = first_of_another_type(3, 3, 'zset') or first_of_another_type(4, 4,
   or first_of_another_type(matched, matched + history_generations_max, 'zset')
   or first_of_another_type(commit, commit + commit_generations, 'set')
 if wrong then return wrong end
+
+-- A login may lose the right to a command while it is used. Redis would stop the script at that command, and half a round
+-- would stay: sets that have moved on without the round's note, so the history would lack their keys. Redis 7 and newer
+-- are asked before. Redis 6.2 cannot be asked. The keys of a script are checked before it runs.
+local function first_refused_command()
+  if not redis.acl_check_cmd then return nil end
+  local set, sorted_set = KEYS[half], KEYS[matched]
+  for _, command in ipairs({
+    {'ZRANGE', pending, 0, 0}, {'HGET', covered, 'last'}, {'ZCARD', pending}, {'SCARD', set}, {'SDIFFSTORE', new, set},
+    {'ZUNIONSTORE', pending, 1, pending}, {'SSCAN', new, 0}, {'ZADD', pending, 1, 'm'},
+    {'ZINTERSTORE', sorted_set, 1, pending}, {'ZDIFFSTORE', pending, 1, pending}, {'ZREM', pending, 'm'},
+    {'UNLINK', new}, {'RENAME', new, set}, {'HSET', taken, 'f', 'v'}, {'HDEL', taken, 'f'}, {'HGETALL', offsets},
+    {'INCRBY', generation, 1}, {'TIME'},
+  }) do
+    if not redis.acl_check_cmd(unpack(command)) then return command[1] end
+  end
+end
+local refused = first_refused_command()
+if refused then
+  return redis.error_reply("NOPERM this user has no permissions to run the '" .. refused .. "' command of a round")
+end
 
 
 -- 2. The time of the round. The script asks for it: a client that is paused between TIME and EXEC would give its keys a
