@@ -85,6 +85,7 @@ _REMEDIES = tuple(
             r"\(3159,|requires? ssl|insecure transport",
             "the server takes TLS only: ask for it in its URL (docs/reference/security.md#redis-and-databases)",
         ),
+        (r"read-only transaction|\(1290,|\(1836,", "name a database in its URL that takes writes: a primary"),
         (r"no space left|disk is full|table is full|\(1114,|\(1021,", "make room on the disk of the database"),
         (
             r"server does not support ssl|\(2026,",
@@ -585,10 +586,7 @@ def is_whole_number(column: sa.ColumnElement[int], dialect: str) -> sa.ColumnEle
 
 
 def asked_once(now: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[int]:
-    """Returns database time as one value, to compare rows with.
-
-    PostgreSQL's clock_timestamp is volatile: a direct comparison would evaluate it for each row, and use no index.
-    """
+    """Returns database time as one value: PostgreSQL would evaluate clock_timestamp for each row, and use no index."""
     return sa.select(now).scalar_subquery() if dialect == "postgresql" else now
 
 

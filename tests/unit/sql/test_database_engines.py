@@ -246,6 +246,8 @@ def test_what_a_database_refuses_is_told_in_one_line_with_a_remedy(server: str, 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
+        ("cannot execute INSERT in a read-only transaction", "name a database in its URL that takes writes"),
+        ('(1290, "The MySQL server is running with the --super-read-only option")', "name a database in its URL"),
         ('FATAL:  password authentication failed for user "app"', "correct user and password"),
         ("fe_sendauth: no password supplied", "correct user and password"),
         ("FATAL:  no such database: orders", "create the database"),  # pgbouncer
