@@ -42,6 +42,9 @@ class Undecided(StrEnum):
     #: not show the row. Messages that would prove a delivery may have been deleted by age. A business row says that one
     #: of several messages was committed, but none was delivered.
     CONTRADICTION = "contradiction"
+    #: The group pops, or may pop. It was handed the message, and shows no effect yet. No broker tells whether the
+    #: message was acknowledged.
+    HANDED_OUT = "handed-out"
 
 
 #: Verdict -> what was seen, and what happens next.

@@ -11,7 +11,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState
-from reconciler.contract.verdicts import LOSSES, MEANINGS, QUARANTINING, Verdict, what_ends
+from reconciler.contract.verdicts import LOSSES, MEANINGS, QUARANTINING, Undecided, Verdict, what_ends
 from reconciler.policy.evidence import (
     Commit,
     InboxRow,
@@ -23,7 +23,7 @@ from reconciler.policy.evidence import (
     as_foreign,
 )
 from reconciler.policy.inquiry.delivery import double_effect, late_effects_ms, message_of, other_content
-from reconciler.policy.judging.suspect import TAKEN_BACK
+from reconciler.policy.judging.suspect import TAKEN_BACK, undecided_by
 from reconciler.policy.ports.ledger import DISMISSED_AT_MS, Candidate, HeldTopic
 from reconciler.policy.ports.rounds import KeyPlaces
 from reconciler.telling.life_events import (
@@ -73,6 +73,9 @@ PERSON_MUST_LOOK = Code("story.person-must-look", **_OUTLOOK, verdict=Field.NAME
 WAITS_FOR_WORKER = Code("story.waits-for-worker", **_OUTLOOK, verdict=Field.NAME, unique_key=Field.NAME)
 SETTLED_AS = Code("story.settled-as", **_OUTLOOK, verdict=Field.NAME)
 GOES_ON = Code("story.goes-on", **_OUTLOOK, verdict=Field.NAME, meaning=Field.FACT, ending=Field.FACT)
+#: Meaning and ending of UNKNOWN if its group was handed the message.
+HANDED_OUT = Code("story.handed-out")
+EFFECT_ENDS_IT = Code("story.effect-ends-it")
 NOT_REPAIRED = Code(
     "story.not-repaired",
     **_OUTLOOK, verdict=Field.NAME, topic=Field.NAME, brakes=Field.NAMES, meaning=Field.FACT,
@@ -428,4 +431,7 @@ def _next(candidate: Candidate, ledger: LedgerLife, holds: Sequence[HeldTopic]) 
     if verdict in LOSSES and kinds:
         brakes = tuple(kinds)
         return NOT_REPAIRED(subscription=of, verdict=str(verdict), topic=topic, brakes=brakes, meaning=meaning)
-    return GOES_ON(subscription=of, verdict=str(verdict), meaning=meaning, ending=what_ends(verdict, unique_key))
+    ending = what_ends(verdict, unique_key)
+    if verdict is Verdict.UNKNOWN and undecided_by(candidate.evidence)[0] is Undecided.HANDED_OUT:
+        meaning, ending = HANDED_OUT(), EFFECT_ENDS_IT()
+    return GOES_ON(subscription=of, verdict=str(verdict), meaning=meaning, ending=ending)

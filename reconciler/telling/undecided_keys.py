@@ -1,8 +1,9 @@
 """Decides which UNKNOWN keys are an alarm.
 
 A key is an alarm if a witness that should answer keeps it undecided, or if witnesses contradict each other. Keys that
-the configuration cannot decide are only counted, because nobody can change that at night. A verdict may name a time;
-keys that wait for such a time are left out. Rows of a release that stored no cause are left out, too.
+the configuration cannot decide are only counted, because nobody can change that at night. Keys that a popping group was
+handed wait for the group, like messages above a group's offset. A verdict may name a time; keys that wait for such a
+time are left out. Rows of a release that stored no cause are left out, too.
 
 The ledger stores the cause in a column. If the ledger was not upgraded, the cause is read from the evidence of the
 oldest rows.
@@ -27,6 +28,7 @@ KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field
 _BEYOND: Mapping[str, Field] = {"subscription": Field.NAME, "number": Field.NUMBER, "at_ms": Field.TIME}
 BEYOND_SET_UP = Code("undecided.beyond-set-up", **_BEYOND)
 BEYOND_SET_UP_AT_LEAST = Code("undecided.beyond-set-up-at-least", **_BEYOND)
+HANDED_OUT = Code("undecided.handed-out", **_BEYOND)
 
 #: Maximum number of pages of a subscription's UNKNOWN rows that are read if the ledger was not upgraded. The oldest
 #: rows come first.
@@ -46,7 +48,10 @@ class UndecidedKeys:
     #: Number of keys that the configuration cannot decide.
     set_up_count: int
     set_up_oldest_ms: int | None
-    #: The time at which the oldest of all other keys was first seen.
+    #: Number of keys that the group was handed and whose effect has been missing for too long.
+    handed_out_count: int
+    handed_out_oldest_ms: int | None
+    #: The time at which the oldest of all keys was first seen that the configuration can decide.
     other_oldest_ms: int | None
     #: False: there are more keys than were counted.
     is_complete: bool
@@ -60,18 +65,21 @@ def none_undecided(subscription: Subscription) -> UndecidedKeys:
         held_count=0,
         set_up_count=0,
         set_up_oldest_ms=None,
+        handed_out_count=0,
+        handed_out_oldest_ms=None,
         other_oldest_ms=None,
         is_complete=True,
     )
 
 
 def read_undecided(
-    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
+    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int, handed_out_ms: int | None
 ) -> UndecidedKeys:
     """Reads and counts the UNKNOWN keys of a subscription. Raises DatabaseAway.
 
     A key stops the accounted-until time if a witness has kept the key undecided for `within_ms`, or at once if
-    witnesses contradict each other about the key.
+    witnesses contradict each other about the key. `handed_out_ms`: for so long the effect of a message that the group
+    was handed may be missing. None: for ever.
     """
 
     def rows(by: Undecided | None, *, since_before_ms: int | None = None) -> UndecidedRows | None:
@@ -80,16 +88,23 @@ def read_undecided(
     contradicted = rows(Undecided.CONTRADICTION)
     late = rows(Undecided.WITNESS, since_before_ms=asked_ms - within_ms)
     of_witness, of_set_up, of_none = rows(Undecided.WITNESS), rows(Undecided.SET_UP), rows(None)
-    if not (contradicted and late and of_witness and of_set_up and of_none):
-        return _read_one_by_one(candidates, subscription, asked_ms=asked_ms, within_ms=within_ms)
+    handed_out, waiting = rows(Undecided.HANDED_OUT), UndecidedRows(count=0, oldest=None)
+    if handed_out_ms is not None:
+        waiting = rows(Undecided.HANDED_OUT, since_before_ms=asked_ms - handed_out_ms) or waiting
+    if not (contradicted and late and of_witness and of_set_up and of_none and handed_out):
+        return _read_one_by_one(
+            candidates, subscription, asked_ms=asked_ms, within_ms=within_ms, handed_out_ms=handed_out_ms
+        )
     held = [found.oldest for found in (contradicted, late) if found.oldest is not None]
-    others = [found.oldest for found in (contradicted, of_witness, of_none) if found.oldest is not None]
+    others = [found.oldest for found in (contradicted, of_witness, of_none, handed_out) if found.oldest is not None]
     return UndecidedKeys(
         subscription=subscription,
         held=min(held, key=_age, default=None),
         held_count=contradicted.count + late.count,
         set_up_count=of_set_up.count,
         set_up_oldest_ms=None if of_set_up.oldest is None else of_set_up.oldest.first_seen_ms,
+        handed_out_count=waiting.count,
+        handed_out_oldest_ms=None if waiting.oldest is None else waiting.oldest.first_seen_ms,
         other_oldest_ms=min((row.first_seen_ms for row in others), default=None),
         is_complete=of_set_up.count < COUNTED_MAX,
     )
@@ -100,11 +115,12 @@ def _age(row: Candidate) -> tuple[int, str]:
 
 
 def _read_one_by_one(
-    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int
+    candidates: Candidates, subscription: Subscription, *, asked_ms: int, within_ms: int, handed_out_ms: int | None
 ) -> UndecidedKeys:
     held: list[Candidate] = []
     set_up: list[int] = []
     others: list[int] = []
+    handed_out: list[int] = []
     after: Candidate | None = None
     is_complete = False
     for _ in range(PAGES_MAX):
@@ -115,6 +131,8 @@ def _read_one_by_one(
             since_ms = row.first_seen_ms if since_ms is None else since_ms
             if by is Undecided.CONTRADICTION or (by is Undecided.WITNESS and asked_ms - since_ms > within_ms):
                 held.append(row)
+            if by is Undecided.HANDED_OUT and handed_out_ms is not None and asked_ms - since_ms > handed_out_ms:
+                handed_out.append(row.first_seen_ms)
         if len(page) < PAGE_KEYS:
             is_complete = True
             break
@@ -125,6 +143,8 @@ def _read_one_by_one(
         held_count=len(held),
         set_up_count=len(set_up),
         set_up_oldest_ms=min(set_up, default=None),
+        handed_out_count=len(handed_out),
+        handed_out_oldest_ms=min(handed_out, default=None),
         other_oldest_ms=min(others, default=None),
         is_complete=is_complete,
     )
@@ -154,3 +174,12 @@ def beyond_set_up(found: UndecidedKeys) -> Fact | None:
         return None
     code = BEYOND_SET_UP if found.is_complete else BEYOND_SET_UP_AT_LEAST
     return code(subscription=str(found.subscription), number=found.set_up_count, at_ms=found.set_up_oldest_ms)
+
+
+def handed_out(found: UndecidedKeys) -> Fact | None:
+    """Returns a fact about messages that a popping group was handed long ago, without an effect so far. None: there are
+    no such messages."""
+    if found.handed_out_oldest_ms is None:
+        return None
+    of, at_ms = str(found.subscription), found.handed_out_oldest_ms
+    return HANDED_OUT(subscription=of, number=found.handed_out_count, at_ms=at_ms)

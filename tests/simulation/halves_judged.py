@@ -11,6 +11,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
 from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.policy.evidence import Presence
 from reconciler.policy.ports.ledger import Candidate, VerdictEntry
 from tests.simulation.business_table import CANCELLED
 from tests.simulation.checkers import Checkers, Judgement
@@ -75,9 +76,7 @@ class HalvesJudged(Checkers):
             return
         self._claimed(process, unique_key, kind)
         self._proved(process, unique_key, kind)
-        # A later probe of the same pass, for another question, proves nothing of that look.
-        looked = {of: proved for (of, key), (_, proved) in process.looked_for_copies.items() if key == unique_key}
-        if self._had_copy(unique_key, looked):
+        if self._had_shown_copy(process, unique_key):
             judgement.other.append(f"{unique_key} was sent by {kind}, but a broker had its copy")
         self.sends.sent(process, unique_key, kind)
 
@@ -93,7 +92,9 @@ class HalvesJudged(Checkers):
         self.sends.ended(process, broker, half)
 
     def _judged(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
-        if entry.verdict in LOSSES:
+        if is_of_siblings(entry):
+            self._called_undecided(process, subscription, entry)
+        elif entry.verdict in LOSSES:
             self._world.kernel.saw("loss proved by a row", f"{entry.unique_key[-4:]} {entry.verdict}")
             self._called_lost(process, subscription, entry)
         elif subscription.group in self._world.by_effect_query:
@@ -119,6 +120,16 @@ class HalvesJudged(Checkers):
         if entry.verdict is Verdict.DELIVERED or wanted.get(entry.verdict, answer) is not answer:
             self.judgement.other.append(f"{key} is called {entry.verdict} in {group}; its effect query said {answer}")
 
+    def _called_undecided(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
+        """A copy settles a try, whatever became of the others. A copy that comes after this look waits for the next
+        one, which may be an hour later."""
+        seen = entry.evidence.get("committed_copies")
+        is_answered = isinstance(seen, Mapping) and seen["presence"] != Presence.UNKNOWN
+        if is_answered and self._had_shown_copy(process, entry.unique_key):
+            self.judgement.other.append(
+                f"{entry.unique_key} is called UNKNOWN in {subscription.group} for its tries, but a broker has its copy"
+            )
+
     def _called_lost(self, process: Process, subscription: Subscription, entry: VerdictEntry) -> None:
         world, key = self._world, entry.unique_key
         said = f"{key} is called {entry.verdict} in {subscription.group}"
@@ -133,6 +144,12 @@ class HalvesJudged(Checkers):
             self.judgement.other.append(f"{said}, but the primary said {state} when it was asked")
         if self._had_copy(key, {broker: proved for broker, (proved, _) in process.proved.items()}):
             self.judgement.other.append(f"{said}, but a broker has its copy")
+
+    def _had_shown_copy(self, process: Process, key: str) -> bool:
+        """A copy that the process' last look for it could see. A later probe of the same pass, for another question,
+        proves nothing of that look."""
+        looked = {of: proved for (of, one), (_, proved) in process.looked_for_copies.items() if one == key}
+        return self._had_copy(key, looked)
 
     def _had_copy(self, key: str, proved: Mapping[str, int]) -> bool:
         """A copy that lies before the probe which had proved the index of its broker when the process looked for it."""
@@ -200,7 +217,7 @@ def unrest_of_halves(world: HalvesWorld) -> str:
             row = world.candidate(group, key)
             if row is not None and row.state is CandidateState.OPEN:
                 is_of_tries = is_of_siblings(row) and world.has_siblings(key)
-                if world.copies[key] and not (is_of_tries and world.plan.sends_by_query):
+                if world.copies[key] and not is_of_tries:
                     return f"{key} was delivered, and is {row.verdict} in {group}"
                 if row.verdict not in LOSSES and not is_of_tries:
                     return f"{key} is {row.verdict} in {group}: {row.evidence.get('reason')}"

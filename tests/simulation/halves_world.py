@@ -234,10 +234,10 @@ class HalvesWorld(World):
 
     def about_to_ask(self, key: str) -> None:
         """A reconciler has claimed the repair of a message: now and then an instance tries the order again, and dies
-        before its END. Where no message is sent by a query, nobody asks between a claim and its send."""
+        before its END."""
         order = self.orders[key]
         is_first = self.swarm.of("two tries") and self.tries_of(order.keys[0]) == 1
-        if not self.plan.sends_by_query or not is_first or self.kernel.dice.random() >= 0.1:
+        if not is_first or self.kernel.dice.random() >= 0.1:
             return
         for broker in self.cluster.brokers.values():
             for half in broker.index.get((HALF_TOPIC, key), ())[:1]:

@@ -12,7 +12,7 @@ from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import EVERY_GROUP, RepairState
 from reconciler.contract.verdicts import Verdict
-from reconciler.policy.ports.ledger import Candidate, Repair
+from reconciler.policy.ports.ledger import Candidate, Repair, VerdictEntry
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPIC
 from reconciler.rocketmq.wire.record import MessageRecord
 from tests.simulation.broker import RECORD_BYTES, Broker
@@ -184,7 +184,7 @@ def unsent(world: HalvesWorld, key: str) -> str:
     return f"{key} is {' and '.join(where)}, and was not sent: {_said(repair)}"
 
 
-def is_of_siblings(row: Candidate) -> bool:
+def is_of_siblings(row: Candidate | VerdictEntry) -> bool:
     """Its row may belong to another try."""
     codes = (SIBLINGS, SIBLING_DELIVERED, NO_SIBLING_DELIVERED, SIBLING_MAY_BE_GONE)
     return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code in codes

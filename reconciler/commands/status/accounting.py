@@ -87,8 +87,8 @@ class Accounting:
         self._undecided_in = undecided_in
         self._inbox = inbox
         self._is_given = within_seconds is not None
-        margin_seconds = self._settings.rounds.skew_margin_seconds
-        self._within_ms = round((limit_seconds(self._settings, within_seconds) + margin_seconds) * 1000)
+        self._margin_ms = round(self._settings.rounds.skew_margin_seconds * 1000)
+        self._within_ms = round(limit_seconds(self._settings, within_seconds) * 1000) + self._margin_ms
         self._asked_ms = asked_ms
         #: Name -> the fact for a dependency that does not answer. Brokers that only the rounds know are added later.
         self.away = dict(away or {})
@@ -122,7 +122,7 @@ class Accounting:
         else:
             links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
-        links.append(self._undecided_link(topic, plan.subscription))
+        links.append(self._undecided_link(topic, plan))
         return account_of(
             plan.subscription,
             links,
@@ -137,10 +137,17 @@ class Accounting:
         is_hidden = not self._is_given and self._connections.ledger.reports.rests_are_hidden()
         return round(LONG_REST_SECONDS_MAX * 1000) if is_hidden else 0
 
-    def _undecided_link(self, topic: TopicPlan, subscription: Subscription) -> Link:
+    def _undecided_link(self, topic: TopicPlan, plan: SubscriptionPlan) -> Link:
+        subscription, alarm_seconds = plan.subscription, plan.lag_alarm_seconds
         if self._undecided_in is None or subscription in self._undecided_in:
             candidates = self._connections.ledger.candidates
-            found = read_undecided(candidates, subscription, asked_ms=self._asked_ms, within_ms=self._within_ms)
+            found = read_undecided(
+                candidates,
+                subscription,
+                asked_ms=self._asked_ms,
+                within_ms=self._within_ms,
+                handed_out_ms=round(alarm_seconds * 1000) + self._margin_ms if alarm_seconds else None,
+            )
         else:
             found = none_undecided(subscription)
         self.undecided[subscription] = found

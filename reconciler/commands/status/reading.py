@@ -39,7 +39,7 @@ from reconciler.policy.ports.rounds import ShardReading
 from reconciler.settings.schema import Settings
 from reconciler.telling.lag import Lag, lag_of
 from reconciler.telling.ports.reports import StoredRound, VerdictCount
-from reconciler.telling.undecided_keys import beyond_set_up
+from reconciler.telling.undecided_keys import beyond_set_up, handed_out
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.history import read_overview, sees_history
 from reconciler.wiring.rounds import RoundAssembly
@@ -114,6 +114,7 @@ def read_status(
         late_by_away=tuple((gone["redis"], line) for line in outage if "redis" in gone),
         undecided=tuple(undecided(verdicts, now_ms, settings.rounds.retention_seconds, unknown=unknown)),
         undecidable=tuple(line for found in unknown.values() if (line := beyond_set_up(found)) is not None),
+        handed_out=tuple(line for found in unknown.values() if (line := handed_out(found)) is not None),
         unswept=tuple(unswept(connections)),
         standing=_standing_check_services(connections) if sees_check_services else (),
         rejected=tuple(rejected(verdicts, reads_halves=_reading_halves(settings))),

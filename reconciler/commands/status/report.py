@@ -68,6 +68,8 @@ class StatusReport:
     undecided: tuple[Fact, ...] = ()
     #: One fact for each subscription with UNKNOWN keys that this configuration cannot decide. Such keys are no alarm.
     undecidable: tuple[Fact, ...] = ()
+    #: One fact for each popping group that was handed messages long ago, and shows no effect of them.
+    handed_out: tuple[Fact, ...] = ()
     #: One fact for each producer group that no section names, so that no sweeper announces its commits. No alarm.
     unswept: tuple[Fact, ...] = ()
     #: One fact for each broker whose check service does not move. This is no alarm.
@@ -135,9 +137,15 @@ class StatusReport:
         return {gone: tuple(lines) for gone, lines in found.items()}
 
     @property
-    def lagging(self) -> tuple[Fact, ...]:
-        """One fact for each group whose messages have waited for long. A group without members is in `late` instead."""
+    def behind(self) -> tuple[Fact, ...]:
+        """One fact for each group above whose offset messages have waited for long. A group without members is in
+        `late` instead."""
         return tuple(s.lag.fact for s in self.subscriptions if s.lag is not None and not s.lag.is_deserted)
+
+    @property
+    def lagging(self) -> tuple[Fact, ...]:
+        """One fact for each group whose messages have waited for long, above its offset or handed out."""
+        return (*self.behind, *self.handed_out)
 
     @property
     def before_since(self) -> tuple[Fact, ...]:

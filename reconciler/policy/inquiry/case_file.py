@@ -273,6 +273,11 @@ class CaseFile(ABC):
         """
         if self.has_outbox or all(self.of_group[p.group].shows_effects for p in self._lacking):
             return None
+        return COPY_MAY_BE_GONE() if self.may_lack_copies(seen_ms, now_ms=now_ms, sent_ms=sent_ms) else None
+
+    def may_lack_copies(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> bool:
+        """Returns True if a copy that nobody saw may have been delivered and then deleted by age. The times are those
+        of `given_perhaps`."""
         halves = self.own_halves.records if self.own_halves is not None else ()
         parked = self.own_parked.records if self.own_parked is not None else ()
         # A retried send leaves halves on two brokers, and either half may have been ended.
@@ -280,7 +285,7 @@ class CaseFile(ABC):
         later = [copy for copy in (*halves, *parked) if copy.broker not in first]
         made_ms = [min(copy.born_timestamp_ms, copy.store_timestamp_ms, seen_ms) for copy in later]
         made_ms += [] if sent_ms is None else [sent_ms]
-        return None if all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms) else COPY_MAY_BE_GONE()
+        return not all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms)
 
     def is_kept_since(self, at_ms: int, *, now_ms: int) -> bool:
         """Returns True if brokers surely still have all messages that they stored since then."""

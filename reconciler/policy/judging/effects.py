@@ -7,8 +7,8 @@ once a row of the business proves the commit of a message without a copy.
 from __future__ import annotations
 
 from reconciler.contract.facts import Fact
-from reconciler.contract.reasons import KEPT_TOO_SHORT, SEEN_LATE
-from reconciler.policy.inquiry.business import other_tags_doubt
+from reconciler.contract.reasons import COPY_MAY_BE_GONE_BESIDE_OTHER_TAGS, KEPT_TOO_SHORT, SEEN_LATE
+from reconciler.policy.inquiry.business import SIBLINGS_NAMED_MAX, other_tags_doubt
 from reconciler.policy.inquiry.delivery import written_ms
 from reconciler.policy.judging.suspect import Suspect
 
@@ -18,6 +18,17 @@ def may_own_effect(suspect: Suspect) -> bool:
     have the same key, the row may be theirs, and proves nothing."""
     asks = suspect.group.asks_effects and suspect.inbox is None
     return asks and other_tags_doubt(suspect.siblings) is None
+
+
+def doubt_of_half(suspect: Suspect, *, now_ms: int) -> Fact | None:
+    """Returns why a half that was put back or parked proves no loss: it outlives a copy, and a deleted copy may have
+    had its effect. None: such a copy never existed, or the group shows that it had no effect."""
+    seen_ms = suspect.first_seen_ms or now_ms
+    is_unasked = suspect.group.asks_effects and suspect.inbox is None
+    if not is_unasked or not suspect.may_lack_copies(seen_ms, now_ms=now_ms):
+        return suspect.given_perhaps(seen_ms, now_ms=now_ms)
+    names = suspect.siblings.of_other_tags if suspect.siblings is not None else ()
+    return COPY_MAY_BE_GONE_BESIDE_OTHER_TAGS(number=len(names), unique_keys=names[:SIBLINGS_NAMED_MAX])
 
 
 def why_row_may_be_gone(suspect: Suspect, *, now_ms: int) -> Fact | None:

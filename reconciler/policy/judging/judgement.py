@@ -80,7 +80,7 @@ from reconciler.policy.inquiry.delivery import (
     suspicion,
     why_unknown,
 )
-from reconciler.policy.judging.effects import may_own_effect, why_row_may_be_gone
+from reconciler.policy.judging.effects import doubt_of_half, may_own_effect, why_row_may_be_gone
 from reconciler.policy.judging.siblings import SiblingDoubt, delivered_sibling, doubt_of_siblings
 from reconciler.policy.judging.suspect import COMMIT_QUERY, Suspect
 from reconciler.policy.plan import SubscriptionPlan
@@ -299,10 +299,10 @@ def _why_in_doubt(suspect: Suspect) -> Fact:
             return GROUP_UNKNOWN()
 
 
-def _by_in_doubt(suspect: Suspect) -> Undecided | None:
-    """Returns what prevents a decision. None: the group shows effects and pops, or may pop, so it is waited for."""
+def _by_in_doubt(suspect: Suspect) -> Undecided:
+    """Returns what prevents a decision."""
     if suspect.group.consume_mode in (ConsumeMode.POP, ConsumeMode.UNKNOWN):
-        return None if suspect.group.shows_effects else Undecided.SET_UP
+        return Undecided.HANDED_OUT if suspect.group.shows_effects else Undecided.SET_UP
     return Undecided.WITNESS
 
 
@@ -526,12 +526,11 @@ def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement |
 
 
 def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Doubts a loss whose half was put back or parked, because such a half outlives a copy. A repair checks this
-    itself."""
+    """Doubts a loss whose half may have outlived a delivered copy. A repair checks this itself."""
     at_ms = suspect.now_ms if suspect.repair is None else None
     if at_ms is None or not isinstance(answer, Judgement) or answer.verdict not in _OF_HALVES:
         return answer
-    doubt = suspect.given_perhaps(suspect.first_seen_ms or at_ms, now_ms=at_ms)
+    doubt = doubt_of_half(suspect, now_ms=at_ms)
     return answer if doubt is None else _unknown(doubt, Undecided.CONTRADICTION)
 
 

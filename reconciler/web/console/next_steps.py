@@ -52,9 +52,11 @@ def next_steps(report: StatusReport) -> Iterator[NextStep]:
         yield NextStep(name="undecided", path="/losses", query=query, runbook="LookupsUnknown")
     if report.damaged:
         yield NextStep(name="damaged", path="/docs/how-to/troubleshooting.md")
-    if report.lagging:
+    if report.behind:
         query = {"verdict": "LAGGING", "loss": "all"}
         yield NextStep(name="lagging", path="/losses", query=query, runbook="WatermarkStuck")
+    if report.handed_out:
+        yield NextStep(name="handed_out", path="/losses", query={"verdict": "UNKNOWN", "loss": "all"})
     for hold in report.holds:
         if hold.kind is HoldKind.HOLD:
             yield NextStep(name="held", path="/brakes", topic=hold.topic)

@@ -10,9 +10,10 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.query_answers import NO_ANSWER, NOT_THE_PRIMARY, NULL_STATE, OTHER_STATE, STATES_DIFFER
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.tables import CandidateState, RepairState
+from reconciler.contract.verdicts import Undecided
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, unknown
 from reconciler.policy.evidence import ConsumeMode
-from reconciler.policy.judging.suspect import EFFECT_QUERY
+from reconciler.policy.judging.suspect import EFFECT_QUERY, undecided_by
 from reconciler.policy.repairing.repair import RepairRules
 from tests.unit.policy.test_sends_by_query import COMMITTED, DAYS_3, deleted_but, lost, sent, the_repair, why
 from tests.unit.policy.world import World, key
@@ -123,7 +124,10 @@ def test_a_group_that_pops_is_judged_by_the_query(world: World) -> None:
     assert row(world, it)[:2] == (CandidateState.SETTLED, "CONSUMED")
     other = world.deliver(2)
     rounds(world, 20, effects=False)
-    assert row(world, other)[:2] == (CandidateState.OPEN, "UNKNOWN")
+    assert row(world, other) == (CandidateState.OPEN, "UNKNOWN", "reason.popped")
+    found = world.candidate(other)
+    assert found is not None
+    assert undecided_by(found.evidence)[0] is Undecided.HANDED_OUT
 
 
 def test_a_repair_ends_when_the_query_finds_the_effect(world: World) -> None:
@@ -217,6 +221,35 @@ def test_the_effect_of_a_message_with_another_tag_hides_no_loss(world: World) ->
     rounds(world, 20)
     assert row(world, shipped)[:2] == (CandidateState.OPEN, "LOST_CONFIRM")
     assert sent(world) == []
+
+
+@pytest.mark.parametrize("of_shipped", [None, NOT_APPLIED, APPLIED])
+def test_a_copy_that_was_deleted_beside_other_tags_is_no_proved_loss(
+    world: World, of_shipped: BusinessAnswer | None
+) -> None:
+    """ORDER_SHIPPED was delivered, and its copy was deleted by age; ORDER_PAID has the same query key. A row may be of
+    either, so the query is not asked."""
+    shipped, paid = key(1), key(2)
+    world.queries.keys |= {shipped: "order-7", paid: "order-7"}
+    world.broker.send_half(paid, tag="paid")
+    first = world.broker.send_half(shipped, tag="shipped")
+    world.announce(paid)
+    world.queries.answers |= {shipped: COMMITTED, paid: COMMITTED}
+    if of_shipped is not None:
+        world.queries.effect_answers["billing", shipped] = of_shipped
+    rounds(world, 10)
+    again = world.broker.put_back(first)
+    world.broker.commit(first)
+    take(world, effects=False)
+    world.clock.advance(DAYS_3)
+    deleted_but(world, again, parks=False)
+    world.announce(shipped)
+    rounds(world, 20, effects=False)
+    assert row(world, shipped) == (CandidateState.OPEN, "UNKNOWN", "reason.copy-may-be-gone-beside-other-tags")
+    found = world.candidate(shipped)
+    assert found is not None
+    assert undecided_by(found.evidence)[0] is Undecided.CONTRADICTION
+    assert (world.repair(shipped), sent(world), len(world.deliveries)) == (None, [], 1)
 
 
 def test_in_shadow_mode_an_effect_closes_the_repair_that_was_never_sent() -> None:

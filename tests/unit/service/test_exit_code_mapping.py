@@ -277,6 +277,7 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
         count: int = 0,
         holds: tuple[HeldTopic, ...] = (),
         lag: Lag | None = None,
+        handed_out: tuple[Fact, ...] = (),
     ) -> StatusReport:
         told = Account(subscription=of, until_ms=1_000, cause=fact_of("nothing"), late=facts_of(*late))
         one = SubscriptionStatus(
@@ -294,8 +295,9 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
             count=count, oldest_ms=1,
         )  # fmt: skip
         return StatusReport(
-            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=holds, outages=(), away=()
-        )
+            subscriptions=(one,), verdicts=(kept,) if count else (), repairs=(), holds=holds, outages=(), away=(),
+            handed_out=handed_out,
+        )  # fmt: skip
 
     late = report("nobody reads it", "no sweep", count=2)
     assert late.exit_code == 3
@@ -315,6 +317,11 @@ def test_status_of_commits_that_are_not_accounted_for_is_3_and_begins_with_that(
         0, (f"Not all is consumed: {waits}: do its consumers make progress? No act of the reconciler ends this; "
         f"every commit {until}"),
     )  # fmt: skip
+    handed_out = report(handed_out=facts_of("2 messages show no effect"))
+    assert (handed_out.exit_code, said(handed_out.summary)) == (
+        0, f"Not all is consumed: 2 messages show no effect; every commit {until}"
+    )  # fmt: skip
+    assert handed_out.as_dict()["lagging"] == ["2 messages show no effect"]
     assert (dead.exit_code, said(dead.summary)) == (
         3, f"Not all is well: {waits}: nobody is connected, start its consumers; every commit {until}"
     )  # fmt: skip

@@ -14,7 +14,7 @@ from reconciler.contract.facts import Code, Fact
 from reconciler.contract.kept_facts import EFFECT_SEEN, REPAIR_DISMISSED
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, OutboxState, RepairState, Rung
-from reconciler.contract.verdicts import Verdict, what_ends
+from reconciler.contract.verdicts import Undecided, Verdict, what_ends
 from reconciler.policy.evidence import (
     InboxRow,
     Lookup,
@@ -24,6 +24,7 @@ from reconciler.policy.evidence import (
     TransactionState,
     WitnessAnswer,
 )
+from reconciler.policy.judging.suspect import UNDECIDED
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Repair
 from reconciler.policy.ports.rounds import KeyPlaces, RoundCounts, RoundDone
 from reconciler.telling.life_events import HALF_STORED
@@ -304,6 +305,15 @@ def test_outlook_tells_who_acts_next(state: CandidateState, repairs: tuple[Repai
     assert line.code is code
     assert part in said(line)
     assert told.needs_a_person is (code is PERSON_MUST_LOOK)
+
+
+def test_a_message_that_a_popping_group_was_handed_waits_for_its_effect() -> None:
+    evidence = {UNDECIDED: {"by": Undecided.HANDED_OUT.value, "since_ms": 1}}
+    handed_out = replace(CANDIDATE, verdict=Verdict.UNKNOWN, evidence=evidence)
+    told = story(inboxes={BILLING: ABSENT}, ledger=LedgerLife(candidates=(handed_out,), repairs=(), rounds=()))
+    (line,) = outlook_of(told)
+    assert "The group was handed the message and shows no effect yet" in line
+    assert "No act of the reconciler ends it" in line
 
 
 def test_a_group_that_is_dismissed_needs_nobody_although_the_repair_of_another_one_has_failed() -> None:

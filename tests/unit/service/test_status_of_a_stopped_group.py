@@ -14,8 +14,11 @@ from reconciler.commands.status.reading import read_status
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.keyspace import ShardKeys
 from reconciler.contract.subscription import Shard, Subscription
+from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import member_of
+from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.embedded.server import EmbeddedBroker
+from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.offsets import Offsets
@@ -124,6 +127,24 @@ def test_a_group_that_has_never_come_is_told_by_its_pending_keys(
     told = f"{WAITING} messages wait for {TOPIC}/{GROUP} since 2023-11-14T22:13:20Z: nobody is connected"
     assert any(said(line).startswith(told) for line in report.late_lines) is not is_connected
     assert report.lagging == ()
+
+
+def test_what_a_popping_group_was_handed_is_told_while_its_effect_is_missing(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    now_ms = status(broker, tmp_path).asked_ms
+    with Connections(load_settings(tmp_path / "reconciler.toml", {})) as connections:
+        waiting = VerdictEntry(
+            unique_key="A0" * 16, verdict=Verdict.UNKNOWN, evidence={}, first_seen_ms=now_ms - 60_000,
+            state=CandidateState.OPEN, wait_seconds=60.0, undecided_by=Undecided.HANDED_OUT,
+            undecided_since_ms=now_ms - 30_000,
+        )  # fmt: skip
+        of = Subscription(environment="test", topic=TOPIC, group=GROUP)
+        connections.ledger.candidates.record(Shard(subscription=of, number=0), [waiting])
+    told = f"1 messages were handed to {TOPIC}/{GROUP} and show no effect"
+    assert said(status(broker, tmp_path, alarm_seconds=10).lagging[0]).startswith(told)
+    assert status(broker, tmp_path, alarm_seconds=3_600).lagging == ()
+    assert status(broker, tmp_path, alarm_seconds=0).lagging == ()
 
 
 def test_a_group_without_members_and_messages_alarms(broker: EmbeddedBroker, tmp_path: Path) -> None:

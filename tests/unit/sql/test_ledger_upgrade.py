@@ -111,7 +111,7 @@ def test_candidates_are_kept_in_a_ledger_that_was_not_upgraded_and_tell_their_ca
     for _ in range(2):  # inserted, then updated
         ledger.candidates.record(Shard(subscription=OF, number=0), [held])
     assert ledger.candidates.undecided_rows(OF, Undecided.WITNESS, most=9) is None
-    found = read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100)
+    found = read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100, handed_out_ms=100)
     assert found.held is not None
     assert (found.held.unique_key, found.held_count, found.held.attempts) == (held.unique_key, 1, 2)
     assert caplog.text.count("has no column undecided_by") == 1
@@ -121,12 +121,12 @@ def test_candidates_are_kept_in_a_ledger_that_was_not_upgraded_and_tell_their_ca
     rows = ledger.candidates.undecided_rows(OF, Undecided.WITNESS, most=9)
     assert rows is not None
     assert rows.count == 1
-    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100) == replace(
+    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100, handed_out_ms=100) == replace(
         found, held=rows.oldest, other_oldest_ms=9
     )
     with writing(engine) as connection:
         connection.execute(sa.text("UPDATE reconciler_candidate SET state = 'SETTLED', verdict = 'CONSUMED'"))
-    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100).held is None
+    assert read_undecided(ledger.candidates, OF, asked_ms=1_000, within_ms=100, handed_out_ms=100).held is None
     engine.dispose()
 
 

@@ -18,6 +18,7 @@ from reconciler.telling.undecided_keys import (
     COUNTED_MAX,
     UndecidedKeys,
     beyond_set_up,
+    handed_out,
     read_undecided,
     undecided_link,
 )
@@ -28,10 +29,12 @@ from tests.unit.policy.world import World, key
 WITHIN_MS = 300_000
 
 
-def seen(world: World, *, within_ms: int = WITHIN_MS) -> UndecidedKeys:
+def seen(world: World, *, within_ms: int = WITHIN_MS, handed_out_ms: int | None = WITHIN_MS) -> UndecidedKeys:
     """As `status` reads it now."""
     of, now_ms = world.subscriptions[0], world.clock.now_ms()
-    return read_undecided(world.ledger.candidates, of, asked_ms=now_ms, within_ms=within_ms)
+    return read_undecided(
+        world.ledger.candidates, of, asked_ms=now_ms, within_ms=within_ms, handed_out_ms=handed_out_ms
+    )
 
 
 def first_seen_ms(world: World, number: int = 1) -> int:
@@ -130,6 +133,36 @@ def test_what_the_configuration_cannot_decide_is_counted_and_holds_nothing(canno
     line = beyond_set_up(found)
     assert line is not None
     assert said(line).startswith("ORDERS/billing: 1 keys cannot be decided by what is configured")
+
+
+@pytest.mark.parametrize("consume_mode", [ConsumeMode.POP, ConsumeMode.UNKNOWN])
+@pytest.mark.parametrize("is_upgraded", [True, False])
+def test_what_a_popping_group_was_handed_long_ago_is_told_and_holds_nothing(
+    consume_mode: ConsumeMode, is_upgraded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.broker.consumes = consume_mode
+    if not is_upgraded:
+        monkeypatch.setattr(world.ledger.candidates, "undecided_rows", lambda *_, **__: None)
+    world.deliver(1)
+    world.consume(effects=False)
+    process = world.process()
+    world.rounds(process, 30, consume=False)
+    row = world.candidate(key(1))
+    assert row is not None
+    assert undecided_by(row.evidence)[0] is Undecided.HANDED_OUT
+    assert handed_out(seen(world)) is None, "the handler may still run"
+    world.rounds(process, 60, consume=False)
+    found = seen(world)
+    assert (found.held, found.set_up_count, found.other_oldest_ms) == (None, 0, first_seen_ms(world))
+    line = handed_out(found)
+    assert line is not None
+    assert said(line).startswith("1 messages were handed to ORDERS/billing and show no effect")
+    assert handed_out(seen(world, handed_out_ms=None)) is None, "nobody is to be told"
+    world.inbox.later.append((1, world.inbox_row("billing", key(1))))
+    world.rounds(process, 30, consume=False)
+    assert handed_out(seen(world)) is None
+    assert (world.repair(key(1)), len(world.broker.copies)) == (None, 1)
 
 
 def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration() -> None:

@@ -145,9 +145,12 @@ def test_each_trouble_leads_to_the_page_that_ends_it_and_calm_to_none() -> None:
         holds=(HELD, OPEN),
         undecided=facts_of("one"),
         damaged=facts_of("one"),
+        handed_out=facts_of("one"),
     )
-    names = ["away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "damaged", "lagging", "held"]
-    assert [step.name for step in next_steps(found)] == names
+    assert [step.name for step in next_steps(found)] == [
+        "away", "late", "quarantined", "failed", "breaker", "lost", "undecided", "damaged", "lagging", "handed_out",
+        "held",
+    ]  # fmt: skip
     assert {step.name: step.count for step in next_steps(found) if step.count} == {
         "quarantined": 3,
         "failed": 2,
