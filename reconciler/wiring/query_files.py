@@ -47,9 +47,17 @@ _WORDS = {
 }
 
 #: Matches the text before the bracket of a common table expression, or of a subquery in FROM. The text before a
-#: subquery of LATERAL does not match, because such a subquery belongs to one row.
+#: subquery of LATERAL does not match, because most of these belong to one row.
 _SET_OF_ROWS = re.compile(
     rf"\b(?:AS(?:{_GAP}+(?:NOT{_GAP}+)?MATERIALIZED)?|FROM|(?:STRAIGHT_)?JOIN){_GAP}*\(?{_GAP}*\Z", re.I | re.S
+)
+_LATERAL = re.compile(rf"\bLATERAL{_GAP}*\(?{_GAP}*\Z", re.I | re.S)
+#: Matches a subquery of names and commas alone, without a condition. It has the same rows whatever row it belongs to if
+#: all its names are of its own tables.
+_SAME_ROWS = re.compile(
+    r"""\s*SELECT\s(?!.*\b(?:WHERE|ON|USING|HAVING|SELECT)\b)(?P<of_rows>[\w\s,.*]+)
+    \bFROM\s(?P<tables>[\w\s,.]+?)\b(?P<order>(?:ORDER|GROUP)\s[\w\s,.]+)?(?:LIMIT|FETCH|OFFSET)\b[\w\s,]*""",
+    re.I | re.S | re.X,
 )
 #: Matches the text before the bracket of a subquery that gives values to compare with.
 _SET_OF_VALUES = re.compile(rf"\b(?:IN|(?:ANY|SOME)(?:{_GAP}*\({_GAP}*ARRAY)?){_GAP}*\(?{_GAP}*\Z", re.I | re.S)
@@ -143,6 +151,7 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
     clauses = [""]
     #: Brackets behind a comma of FROM.
     listed: set[int] = set()
+    ends: dict[int, int] = {}
     for found in _WORDS[is_mysql].finditer(sql):
         match found["word"]:
             case None:
@@ -157,12 +166,27 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
                 brackets = (*brackets, found.start())
                 clauses.append("")
             case ")":
+                ends |= dict.fromkeys(brackets[-1:], found.start())
                 brackets, clauses = brackets[:-1], clauses[:-1] or [""]
             case ":keys":
                 of_keys = brackets
             case _ if brackets or int(found["rows"] or found["of_rows"] or 0) < _ROWS_MAX:
                 limits.append(brackets)
+    listed |= {at for at, end in ends.items() if _has_same_rows(sql[:at], sql[at + 1 : end], is_mysql=is_mysql)}
     return any(of_keys[: len(one)] == one or _is_of_a_set(sql, one, listed) for one in limits)
+
+
+def _has_same_rows(before: str, text: str, *, is_mysql: bool) -> bool:
+    """Returns True for a subquery of LATERAL that surely names no column of the row to which it belongs."""
+    if not _LATERAL.search(before):
+        return False
+    quoted = re.compile(_QUOTED[is_mysql] + "|`[^`]*`", re.S | re.X)
+    found = _SAME_ROWS.fullmatch(quoted.sub(lambda one: " " if one[0].startswith(("--", "/*", "#")) else "?", text))
+    if found is None:
+        return False
+    own = {word.lower() for word in re.findall(r"\w+", found["tables"])}
+    named = re.findall(r"(\w+)\s*\.", f"{found['of_rows']} {found['order'] or ''}")
+    return own.issuperset(one.lower() for one in named)
 
 
 def _is_of_a_set(sql: str, brackets: tuple[int, ...], listed: Collection[int]) -> bool:

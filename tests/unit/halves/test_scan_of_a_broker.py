@@ -487,6 +487,15 @@ def test_a_query_without_an_answer_is_told_once_and_in_the_exit_code(
             'sql = "SELECT t.a, u.b FROM t JOIN w USING (a), /**/((SELECT b FROM v LIMIT 9)) u WHERE t.a IN (:keys)"',
             "sql",
         ),
+        *(
+            (f'sql = "SELECT a, h.b FROM t JOIN LATERAL ({same}) AS h ON h.c = t.c WHERE a IN (:keys)"', "sql")
+            for same in (
+                "SELECT c, b FROM v LIMIT 9",
+                "SELECT v.* FROM s.u v ORDER BY v.at DESC FETCH FIRST 9 ROWS ONLY",
+                "(SELECT c FROM v /* all */ LIMIT 9)",
+            )
+        ),
+        ('sql = "SELECT t.a, h.b FROM t, LATERAL/**/(SELECT c, b FROM v LIMIT 9) h WHERE t.a IN (:keys)"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) AND a IN (SELECT a FROM u ORDER BY c LIMIT 9)"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) AND a NOT IN ((SELECT a FROM u LIMIT 9))"', "sql"),
         ('sql = "SELECT a, b FROM t WHERE a IN (:keys) AND a = ANY (ARRAY(SELECT a FROM u LIMIT 9))"', "sql"),
@@ -573,6 +582,19 @@ def test_a_limit_that_mysql_alone_would_see_is_refused(tmp_path: Path, sql: str)
     [
         "SELECT a, (SELECT b FROM u WHERE u.a = t.a ORDER BY u.at DESC LIMIT 1) FROM t WHERE a IN (:keys)",
         "SELECT a, h.b FROM t CROSS JOIN LATERAL (SELECT b FROM u WHERE u.a = t.a LIMIT 1) AS h WHERE a IN (:keys)",
+        *(
+            f"SELECT a, h.b FROM t LEFT JOIN LATERAL ({of_each} LIMIT 1) AS h ON TRUE WHERE a IN (:keys)"
+            for of_each in (
+                "SELECT b FROM u WHERE is_new",
+                "SELECT u.b FROM u ORDER BY u.at <-> place",
+                "SELECT b FROM unnest(items) b",
+                "SELECT u.b FROM u JOIN v USING (c)",
+                "SELECT max(b) AS b FROM u",
+                "SELECT 'x' AS b FROM u",
+                "SELECT u.b FROM u ORDER BY t.b",
+                "SELECT now",
+            )
+        ),
         "SELECT a, b FROM t WHERE c = (SELECT max(c) FROM v LIMIT 1) AND a IN (:keys)",
         "SELECT a, b FROM t, u WHERE t.c = u.c AND (a, 1) IN (SELECT d, (SELECT 1 LIMIT 1) FROM v) AND a IN (:keys)",
         "SELECT a, max(b, (SELECT c FROM v LIMIT 1)) FROM t WHERE EXISTS (SELECT 1 FROM w LIMIT 1) AND a IN (:keys)",
