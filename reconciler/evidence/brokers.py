@@ -140,8 +140,8 @@ class RemotingBrokerEvidence:
         return self._pop_groups.signs(subscription).consume_mode
 
     def is_deserted(self, subscription: Subscription) -> bool:
-        """Returns True only if every master answers that no member is connected (code 206, CONSUMER_NOT_ONLINE; code 1
-        counts like it), and no broker shows that the group pops. Returns False if a master is away or refuses."""
+        """Returns True only if every master answers that no member is connected (code 206, CONSUMER_NOT_ONLINE), and
+        no broker shows that the group pops. Returns False if a master is away or refuses."""
         if self.consume_mode(subscription) is ConsumeMode.POP:
             return False
         try:
@@ -316,7 +316,7 @@ class RemotingBrokerEvidence:
         intervals = self._intervals(address)
         interval_seconds = facts.transaction_check_interval_seconds if intervals is None else intervals[1]
         try:
-            is_connected = self._admin.has_producer(address, half.producer_group)
+            is_connected = bool(self._admin.producer_connections(address, half.producer_group))
             absence = (
                 None
                 if is_connected

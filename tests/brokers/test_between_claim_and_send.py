@@ -93,7 +93,7 @@ class Broker:
         java.sell([("back", "back", "paid")])
         self._shop.keys |= java.keys()
         admin = Admin(self._instance.client)
-        eventually(lambda: admin.has_producer(self.address, self._shop.group), within_seconds=SECONDS)
+        eventually(lambda: admin.producer_connections(self.address, self._shop.group), within_seconds=SECONDS)
 
     def puts_back(self, half: StoredMessage) -> None:
         eventually(lambda: self.halves()[-1].queue_offset > half.queue_offset, within_seconds=25)

@@ -496,9 +496,6 @@ class _AdminSeen:
         broker = self._cluster.at(address)
         return int(ask(self._process, broker, lambda: broker.producers.get(group, 0), "GET_PRODUCER_CONNECTION_LIST"))
 
-    def has_producer(self, address: str, group: str) -> bool:
-        return self.producer_connections(address, group) > 0
-
 
 class SimulatedEvidence(RemotingBrokerEvidence):
     """The product's witness for everything that brokers know."""

@@ -111,20 +111,14 @@ class Admin:
         return {str(name): str(value) for name, value in table.items()} if isinstance(table, dict) else {}
 
     def producer_connections(self, address: str, group: str) -> list[ClientConnection]:
-        """Returns the group's producers that this broker could ask about a half. The list is empty if the broker
-        answers with code 1."""
-        fields = {"producerGroup": group}
-        return list(_connections(self._connected(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, fields)))
-
-    def has_producer(self, address: str, group: str) -> bool:
-        """Returns True if this broker could ask a producer of the group about a half. Returns False only if the broker
+        """Returns the group's producers that this broker could ask about a half. The list is empty only if the broker
         answers with code 1 and the remark that the group does "not exist" (AdminBrokerProcessor). Other errors with
-        code 1 are raised."""
+        code 1 are raised, such as a refusal by ACL."""
         fields = {"producerGroup": group}
         answer = self._client.request(address, Command(code=RequestCode.GET_PRODUCER_CONNECTION_LIST, fields=fields))
         if answer.code == ResponseCode.SYSTEM_ERROR and "not exist" in (answer.remark or ""):
-            return False
-        return bool(_connections(parse_object(require_success(answer, "GET_PRODUCER_CONNECTION_LIST").body)))
+            return []
+        return list(_connections(parse_object(require_success(answer, "GET_PRODUCER_CONNECTION_LIST").body)))
 
     def consumer_connections(self, address: str, group: str) -> list[ClientConnection]:
         """Returns the connected members of the consumer group at this broker. The list is empty if no member is
@@ -135,10 +129,9 @@ class Admin:
     def group_filter(self, address: str, group: str, topic: str) -> GroupFilter | None:
         """Returns the group's filter for the topic, which members send to this broker with their heartbeats.
 
-        Returns None if no connected member subscribes to the topic. A pull consumer need not subscribe. Code 1 counts
-        as an answer without members.
+        Returns None if no connected member subscribes to the topic. A pull consumer need not subscribe.
         """
-        found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        found = self._connected(address, group)
         table = found.get("subscriptionTable")
         data = table.get(topic) if isinstance(table, dict) else None
         if not isinstance(data, dict):
@@ -148,9 +141,9 @@ class Admin:
         )
 
     def group_members(self, address: str, group: str) -> GroupMembers | None:
-        """Returns the connected members of the consumer group at this broker. Returns None if no member is connected.
-        Code 1 counts as an answer without members."""
-        found = self._connected(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+        """Returns the connected members of the consumer group at this broker. Returns None if no member is
+        connected."""
+        found = self._connected(address, group)
         connections = _connections(found)
         if not connections:
             return None
@@ -221,13 +214,15 @@ class Admin:
         fields = {"topic": topic, "msgId": offset_message_id}
         self._ask(address, RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
 
-    def _connected(self, address: str, code: RequestCode, fields: dict[str, str]) -> dict[JsonKey, JsonValue]:
-        """Returns the members of the JSON answer. Empty if the broker answers with code 206 (CONSUMER_NOT_ONLINE) or
-        with code 1, which brokers also use for a group without producers."""
-        answer = self._client.request(address, Command(code=code, fields=fields))
-        if answer.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.CONSUMER_NOT_ONLINE):
+    def _connected(self, address: str, group: str) -> dict[JsonKey, JsonValue]:
+        """Returns the JSON answer about the members of a consumer group. Empty only if the broker answers with code 206
+        (CONSUMER_NOT_ONLINE), which every release uses for a group without members (AdminBrokerProcessor). Code 1 is an
+        error, such as a refusal by ACL up to 5.2."""
+        fields = {"consumerGroup": group}
+        answer = self._client.request(address, Command(code=RequestCode.GET_CONSUMER_CONNECTION_LIST, fields=fields))
+        if answer.code == ResponseCode.CONSUMER_NOT_ONLINE:
             return {}
-        return parse_object(require_success(answer, code.name).body)
+        return parse_object(require_success(answer, "GET_CONSUMER_CONNECTION_LIST").body)
 
     def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> Command:
         answer = self._client.request(address, Command(code=code, fields=fields, body=body))

@@ -63,6 +63,18 @@ def test_nobody_connected_is_an_empty_list_and_no_error(cluster: ScriptedCluster
         admin.producer_connections(broker.address, "PG")
 
 
+def test_an_error_of_a_broker_is_no_answer_that_nobody_is_connected(cluster: ScriptedCluster) -> None:
+    """Brokers up to 5.2 refuse by ACL with code 1, whose remark is an exception."""
+    broker, admin = cluster.broker, Admin(cluster.client)
+    for code in (RequestCode.GET_PRODUCER_CONNECTION_LIST, RequestCode.GET_CONSUMER_CONNECTION_LIST):
+        broker.on(code, lambda request: broker.refuse(request, 1, "org.apache.rocketmq.acl.common.AclException"))
+    for ask in (admin.producer_connections, admin.consumer_connections, admin.group_members):
+        with pytest.raises(BrokerRefused):
+            ask(broker.address, "G")
+    with pytest.raises(BrokerRefused):
+        admin.group_filter(broker.address, "G", "T")
+
+
 def test_groups_topics_and_members_are_listed(cluster: ScriptedCluster) -> None:
     address = cluster.broker.address
     body = b'{"subscriptionGroupTable":{"B":{},"A":{}}}'

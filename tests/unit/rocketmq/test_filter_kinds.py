@@ -81,6 +81,7 @@ def test_of_what_two_brokers_say_the_one_counts_that_settles_less(
         ((206, 0), False),
         ((0, 206), False),
         ((206, 16), False),
+        ((206, 1), False),
         ((206, None), False),
         ((206, "no master"), False),
         (("no master", 206), False),
