@@ -265,13 +265,12 @@ class CaseFile(ABC):
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
         """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. Such a copy matters
-        only if no outbox proves the commit, and nothing shows the effects of a group that takes the message. None: no
-        such copy ever existed.
+        only if nothing shows the effects of a group that takes the message. None: no such copy ever existed.
 
         `seen_ms`: a time at which the message was known already, whatever its producer's clock says. `sent_ms`: when
         the message was sent again, perhaps to a broker without its half.
         """
-        if self.has_outbox or all(self.of_group[p.group].shows_effects for p in self._lacking):
+        if all(self.of_group[p.group].shows_effects for p in self._lacking):
             return None
         return COPY_MAY_BE_GONE() if self.may_lack_copies(seen_ms, now_ms=now_ms, sent_ms=sent_ms) else None
 
@@ -285,6 +284,9 @@ class CaseFile(ABC):
         later = [copy for copy in (*halves, *parked) if copy.broker not in first]
         made_ms = [min(copy.born_timestamp_ms, copy.store_timestamp_ms, seen_ms) for copy in later]
         made_ms += [] if sent_ms is None else [sent_ms]
+        is_half_gone = self.own_halves is not None and not self.own_halves.is_unknown and not first
+        if is_half_gone and self.message is not None:
+            made_ms.append(min(self.message.created_at_ms, seen_ms))
         return not all(self.is_kept_since(at_ms, now_ms=now_ms) for at_ms in made_ms)
 
     def is_kept_since(self, at_ms: int, *, now_ms: int) -> bool:

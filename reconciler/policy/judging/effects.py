@@ -33,13 +33,16 @@ def doubt_of_half(suspect: Suspect, *, now_ms: int) -> Fact | None:
 
 def why_row_may_be_gone(suspect: Suspect, *, now_ms: int) -> Fact | None:
     """Returns why a missing row of the group proves no missing effect: the message is older than the rows that the
-    group keeps. None: the missing row counts.
+    group keeps. If the group shows no effects, the message is older than what brokers surely keep. None: the missing
+    row counts.
 
     A loss under repair is left to the repair, which looks for every group's effect before each send.
     """
     at_ms = written_ms(suspect.message, suspect.halves, suspect.parked, suspect.copies)
-    if not suspect.group.shows_effects or suspect.repair is not None or at_ms is None:
+    if suspect.repair is not None or at_ms is None:
         return None
+    if not suspect.group.shows_effects:
+        return suspect.given_perhaps(suspect.first_seen_ms or now_ms, now_ms=now_ms)
     if not suspect.plan.inbox_reaches(at_ms, now_ms=now_ms):
         return KEPT_TOO_SHORT()
     latest_ms = _no_later_ms(suspect, at_ms)
