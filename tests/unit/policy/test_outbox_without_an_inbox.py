@@ -1,4 +1,4 @@
-"""An outbox proves commits, and nothing shows effects: a copy that brokers have deleted by age may have had its effect."""
+"""An outbox proves commits, and nothing shows effects: a copy that brokers deleted by age may have had its effect."""
 
 from __future__ import annotations
 
