@@ -200,13 +200,15 @@ def test_a_proved_loss_that_was_held_for_long_sends_no_kept_body() -> None:
     assert "sent late" in str(repair.answer)
 
 
-def test_where_no_inbox_notes_effects_a_kept_body_is_sent_as_of_any_other_key() -> None:
+@pytest.mark.parametrize(("hours", "sent"), [(17, 1), (19, 0)])
+def test_where_no_inbox_notes_effects_a_kept_body_is_sent_while_every_copy_is_kept(hours: int, sent: int) -> None:
+    """As of any other key."""
     world = keeping(72)
     world.inbox.configured = False
     lost_with_a_kept_body(world)
-    world.clock.advance(19 * 3_600)
+    world.clock.advance(hours * 3_600)
     world.rounds(world.process(), 30)
-    assert len(world.broker.republished) == 1
+    assert len(world.broker.republished) == sent
 
 
 def test_a_half_that_is_still_there_is_ended_however_late() -> None:
