@@ -89,7 +89,7 @@ def read_undecided(
     late = rows(Undecided.WITNESS, since_before_ms=asked_ms - within_ms)
     of_witness, of_set_up, of_none = rows(Undecided.WITNESS), rows(Undecided.SET_UP), rows(None)
     handed_out, waiting = rows(Undecided.HANDED_OUT), UndecidedRows(count=0, oldest=None)
-    if handed_out_ms is not None:
+    if handed_out is not None and handed_out.count and handed_out_ms is not None:
         waiting = rows(Undecided.HANDED_OUT, since_before_ms=asked_ms - handed_out_ms) or waiting
     if not (contradicted and late and of_witness and of_set_up and of_none and handed_out):
         return _read_one_by_one(
