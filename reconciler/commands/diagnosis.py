@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Literal, NamedTuple
 
 from reconciler.commands.together import side_by_side
-from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.facts import Code, Fact, Field, in_pairs
 from reconciler.errors import ConfigurationError, InvalidValue, ReconcilerError, known_remedy, without_remedy
 from reconciler.sql.rights import lacks_right
 from reconciler.words import said
@@ -92,7 +91,7 @@ def as_told(text: str) -> Fact:
 
 def listed(facts: Iterable[Fact]) -> Fact:
     """Returns one fact that lists all facts as a part of a sentence. There must be at least one fact."""
-    return reduce(lambda one, other: ALSO(one=one, other=other), facts)
+    return in_pairs(lambda one, other: ALSO(one=one, other=other), facts)
 
 
 def run_checks(checks: Sequence[NamedCheck], *, silent: Collection[Hashable] = ()) -> list[Diagnosis]:

@@ -11,7 +11,7 @@ one place:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -83,6 +83,18 @@ class Code:
 
     def __repr__(self) -> str:
         return f"Code({self.name!r}, {', '.join(f'{name}: {kind}' for name, kind in self.fields.items())})"
+
+
+def in_pairs(join: Callable[[Fact, Fact], Fact], facts: Iterable[Fact]) -> Fact:
+    """Returns all facts joined in order, neighbours in pairs, then the pairs in pairs. There must be at least one fact.
+
+    A fact that lies hundreds of levels deep cannot be said.
+    """
+    found = [*facts]
+    while len(found) > 1:
+        pairs = zip(found[::2], found[1::2], strict=False)
+        found = [*(join(one, other) for one, other in pairs), *found[len(found) & ~1 :]]
+    return found[0]
 
 
 def _fits(kind: Field, value: FieldValue) -> bool:

@@ -84,6 +84,8 @@ class ReusedOffsets:
         self._environment = environment
         self._lock = threading.Lock()
         self._known: dict[Place, _Known] = {}
+        #: Topic -> its queues in `_known`. Each look stores the states of one topic, and reads no other topic's.
+        self._places: dict[str, set[Place]] = {}
         #: Topic whose stored states were read -> when its states were last written.
         self._written_at: dict[str, float] = {}
         self._written: dict[Place, SeenQueue] = {}
@@ -123,7 +125,8 @@ class ReusedOffsets:
                     continue  # another thread has looked meanwhile
                 if old is None and len(self._known) >= QUEUES_MAX:
                     self._known.clear()
-                self._known[place] = known
+                    self._places.clear()
+                self._put(place, known)
             _tell_changes(place, old, known, end=end)
             return _proved(known.seen, group=group, consumer_offset=consumer_offset, end=end)
         return ProvedFrom(queue_offset=max(end, consumer_offset or 0), behind_log_offset=-1)
@@ -145,9 +148,9 @@ class ReusedOffsets:
                 if topic not in self._written_at:
                     continue  # stored states that could not be read yet must not be replaced
                 changed = {
-                    place: known.seen
-                    for place, known in self._known.items()
-                    if place[0] == topic and self._written.get(place) != known.seen
+                    place: self._known[place].seen
+                    for place in self._places.get(topic, ())
+                    if self._written.get(place) != self._known[place].seen
                 }
                 is_urgent = any(_doubt(seen) != _doubt(self._written.get(place)) for place, seen in changed.items())
                 if not changed or (now - self._written_at[topic] < KEEP_SECONDS and not is_urgent):
@@ -181,7 +184,11 @@ class ReusedOffsets:
                 self._written[place] = seen
                 known = self._known.get(place)
                 if known is not None or len(self._known) < QUEUES_MAX:
-                    self._known[place] = _joined(known, seen, is_first=is_first, now=now)
+                    self._put(place, _joined(known, seen, is_first=is_first, now=now))
+
+    def _put(self, place: Place, known: _Known) -> None:
+        self._known[place] = known
+        self._places.setdefault(place[0], set()).add(place)
 
     def _tell(self, what: str) -> None:
         if not self._is_told:

@@ -6,8 +6,9 @@ subscription's inboxes, or an effect query, prove effects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.properties import OUTBOX_MARK
@@ -51,7 +52,7 @@ class NamedOutbox:
     half_at: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, because an index is kept beside the field
 class CommitEvidence:
     """All sources of a topic, in the order of the settings."""
 
@@ -59,7 +60,15 @@ class CommitEvidence:
 
     def of_topic(self, topic: str) -> CommitEvidence:
         """Returns the sources of the groups that send to the topic."""
-        return CommitEvidence(tuple(source for source in self.sources if topic in source.topics))
+        return CommitEvidence(self._by_topic.get(topic, ()))
+
+    @cached_property
+    def _by_topic(self) -> Mapping[str, tuple[CommitSource, ...]]:
+        found: dict[str, list[CommitSource]] = {}
+        for source in self.sources:
+            for topic in source.topics:
+                found.setdefault(topic, []).append(source)
+        return {topic: tuple(sources) for topic, sources in found.items()}
 
     @property
     def outboxes(self) -> Iterator[tuple[CommitSource, Secret]]:
@@ -136,7 +145,7 @@ class EffectSource:
     query: EffectQuery | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, because an index is kept beside the field
 class EffectEvidence:
     """All sources, in the order of the settings."""
 
@@ -149,11 +158,18 @@ class EffectEvidence:
 
     def inboxes_of(self, subscription: Subscription) -> tuple[Secret, ...]:
         """Returns the databases of the subscription's inbox. Empty: it has none."""
-        return tuple(url for source, url in self.inboxes if source.subscription == subscription)
+        return tuple(one.url for one in self._by_subscription.get(subscription, ()) if one.url is not None)
 
     def asks_business(self, subscription: Subscription) -> bool:
         """Returns True if an effect query proves the effects of the subscription."""
-        return any(source.query is not None for source in self.sources if source.subscription == subscription)
+        return any(one.query is not None for one in self._by_subscription.get(subscription, ()))
+
+    @cached_property
+    def _by_subscription(self) -> Mapping[Subscription, tuple[EffectSource, ...]]:
+        found: dict[Subscription, list[EffectSource]] = {}
+        for source in self.sources:
+            found.setdefault(source.subscription, []).append(source)
+        return {subscription: tuple(sources) for subscription, sources in found.items()}
 
     @property
     def unknown(self) -> tuple[Subscription, ...]:

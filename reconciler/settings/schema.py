@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -361,10 +362,12 @@ class Settings(Section):
     tracing: TracingSettings = TracingSettings()
     logging: LoggingSettings = LoggingSettings()
 
-    def may_send_by_query(self, topic: str) -> bool:
-        """Returns True if every group of the topic allows that messages are sent which a commit query proves lost."""
-        of_topic = [one for one in self.subscriptions if one.topic == topic]
-        return bool(of_topic) and all(one.takes_sends_by_query for one in of_topic)
+    def subscriptions_of_topics(self) -> Mapping[str, Sequence[SubscriptionSettings]]:
+        """Returns topic -> its subscriptions, in the order of the settings."""
+        found: dict[str, list[SubscriptionSettings]] = {}
+        for one in self.subscriptions:
+            found.setdefault(one.topic, []).append(one)
+        return found
 
     @model_validator(mode="after")
     def _fits_together(self) -> Settings:
@@ -372,6 +375,11 @@ class Settings(Section):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+
+def may_send_by_query(of_topic: Sequence[SubscriptionSettings]) -> bool:
+    """Returns True if every group of a topic allows that messages are sent which a commit query proves lost."""
+    return bool(of_topic) and all(one.takes_sends_by_query for one in of_topic)
 
 
 def contradictions(settings: Settings) -> list[str]:
@@ -392,6 +400,7 @@ def contradictions(settings: Settings) -> list[str]:
     ]
     problems += _check_topics(settings, produced)
     seen: set[tuple[str, str]] = set()
+    of_topics = settings.subscriptions_of_topics()
     for number, s in enumerate(settings.subscriptions):
         where = f"subscriptions[{number}]"
         if s.topic not in produced:
@@ -401,7 +410,7 @@ def contradictions(settings: Settings) -> list[str]:
         if (s.topic, s.group) in seen:
             problems.append(f"{where} = {s.topic}/{s.group}: is listed twice; remove one")
         seen.add((s.topic, s.group))
-        first = next(other for other in settings.subscriptions if other.topic == s.topic)
+        first = of_topics[s.topic][0]
         if s.repair_order != first.repair_order:
             problems.append(
                 f"{where}.repair_order differs from that of {first.topic}/{first.group}: END and republish reach every "
@@ -493,6 +502,8 @@ def _check_queries(settings: Settings) -> list[str]:
     """Checks that a commit query is the only proof of its topic's commits, and that messages are sent by it only where
     the settings allow this."""
     problems: list[str] = []
+    of_topics = settings.subscriptions_of_topics()
+    sections = Counter(topic for producer in settings.producers for topic in producer.topics)
     for number, producer in enumerate(settings.producers):
         if producer.commit_queries is None:
             continue
@@ -500,13 +511,13 @@ def _check_queries(settings: Settings) -> list[str]:
         if producer.outbox_url is not None:
             problems.append(f"{where} stands in place of outbox_url, which is set, too; remove one of them")
         for topic in producer.topics:
-            if sum(topic in other.topics for other in settings.producers) > 1:
+            if sections[topic] > 1:
                 problems.append(
                     f"{where}: {topic} is in another [[producers]] section, too; a topic of a commit query has one"
                 )
             if not settings.repairs.is_enabled_for(topic):
                 continue
-            if not (topic in settings.repairs.topics and settings.may_send_by_query(topic)):
+            if not (topic in settings.repairs.topics and may_send_by_query(of_topics.get(topic, ()))):
                 problems.append(
                     f"{where}: what it proves lost is sent only where that is said; set repairs.topics.{topic} = false "
                     '(shadow mode), or = true, with announcements = "half_topic" and consumers_are_idempotent = true '
@@ -526,13 +537,16 @@ def _check_queries(settings: Settings) -> list[str]:
 def _check_halves(settings: Settings) -> list[str]:
     """Checks that a commit query answers for each half topic. A half proves no commit, and an outbox without a row for
     the half disproves none."""
+    without: dict[str, list[int]] = {}
+    for place, producer in enumerate(settings.producers):
+        for topic in producer.topics if producer.commit_queries is None else ():
+            without.setdefault(topic, []).append(place)
     return [
         f'subscriptions[{number}].announcements = "half_topic": a half proves no commit, and producers[{place}], which '
         f"sends {s.topic}, has no commit_queries that tell which half was committed; set them"
         for number, s in enumerate(settings.subscriptions)
         if s.reads_halves
-        for place, producer in enumerate(settings.producers)
-        if s.topic in producer.topics and producer.commit_queries is None
+        for place in without.get(s.topic, ())
     ]
 
 

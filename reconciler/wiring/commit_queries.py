@@ -92,8 +92,12 @@ def why_not_accepted(connections: Connections, topic: str) -> Fact | None:
 
     Raises DatabaseAway.
     """
-    one = configured_queries(connections.settings).get(topic)
+    one = connections.shared(_configured).get(topic)
     return None if one is not None and accepted_query(connections, one) is not None else _not_accepted(topic)
+
+
+def _configured(connections: Connections) -> Mapping[str, ConfiguredQuery]:
+    return configured_queries(connections.settings)
 
 
 def _not_accepted(topic: str) -> Fact:

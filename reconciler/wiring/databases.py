@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -191,6 +191,18 @@ def outbox_databases(settings: Settings) -> list[EvidenceDatabase]:
             for source, url in commit_evidence(settings).outboxes
         ),
     )
+
+
+def outbox_databases_of_topics(settings: Settings) -> Mapping[str, Sequence[EvidenceDatabase]]:
+    """Returns topic -> the outbox databases of the groups that send to it, for topics that have one."""
+    topics: dict[tuple[str, Secret], set[str]] = {}
+    for source, url in commit_evidence(settings).outboxes:
+        topics.setdefault((source.producer_group, url), set()).update(source.topics)
+    found: dict[str, list[EvidenceDatabase]] = {}
+    for one in outbox_databases(settings):
+        for topic in topics[one.owner, one.url]:
+            found.setdefault(topic, []).append(one)
+    return found
 
 
 def inbox_databases(settings: Settings) -> list[EvidenceDatabase]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from reconciler.announcing.consumer import process_token
@@ -15,6 +15,7 @@ from reconciler.history.sink import HistorySink
 from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import CircuitBreaker
+from reconciler.policy.commit_evidence import CommitEvidence, EffectEvidence
 from reconciler.policy.events import EventSink
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.judging.judge import Judge, JudgingRules
@@ -28,7 +29,7 @@ from reconciler.policy.round import ReconcileRound
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX, REST_SECONDS_MAX, ShardRounds
 from reconciler.policy.sharing import Sharing
 from reconciler.policy.turn import Turn
-from reconciler.settings.schema import Settings
+from reconciler.settings.schema import Settings, SubscriptionSettings, may_send_by_query
 from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.commit_samples import sample_commit_sets
 from reconciler.shards.key_places import places_of
@@ -60,34 +61,38 @@ def broker_repairs(connections: Connections) -> BrokerRepairs:
 
 def topic_plans(settings: Settings) -> list[TopicPlan]:
     """Returns one plan for each topic, with all of its subscriptions, because END and republish reach all of them."""
-    plans, commits, effects = [], commit_evidence(settings), effect_evidence(settings)
-    for topic in dict.fromkeys(s.topic for s in settings.subscriptions):
-        configured = [s for s in settings.subscriptions if s.topic == topic]
-        plans.append(
-            TopicPlan(
-                environment=settings.environment,
-                topic=topic,
-                subscriptions=tuple(
-                    SubscriptionPlan(
-                        subscription=subscription_of(settings, s),
-                        tags=s.tag_set,
-                        grace_period_seconds=s.grace_period_seconds,
-                        inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
-                        has_several_inboxes=len(effects.inboxes_of(subscription_of(settings, s))) > 1,
-                        lag_alarm_seconds=s.lag_alarm_seconds,
-                        since_ms=s.since_ms,
-                        reads_halves=s.reads_halves,
-                        asks_effects=effects.asks_business(subscription_of(settings, s)),
-                    )
-                    for s in configured
-                ),
-                evidence=commits.of_topic(topic),
-                shards=settings.unique_key_topic.queues,
-                repair_order=tuple(configured[0].repair_order),
-                sends_by_query=commits.of_topic(topic).asks_business and settings.may_send_by_query(topic),
+    commits, effects = commit_evidence(settings), effect_evidence(settings)
+    return [
+        _topic_plan(settings, configured, commits.of_topic(topic), effects)
+        for topic, configured in settings.subscriptions_of_topics().items()
+    ]
+
+
+def _topic_plan(
+    settings: Settings, configured: Sequence[SubscriptionSettings], evidence: CommitEvidence, effects: EffectEvidence
+) -> TopicPlan:
+    return TopicPlan(
+        environment=settings.environment,
+        topic=configured[0].topic,
+        subscriptions=tuple(
+            SubscriptionPlan(
+                subscription=subscription_of(settings, s),
+                tags=s.tag_set,
+                grace_period_seconds=s.grace_period_seconds,
+                inbox_keep_seconds=None if s.inbox_keep_days is None else s.inbox_keep_days * 86_400,
+                has_several_inboxes=len(effects.inboxes_of(subscription_of(settings, s))) > 1,
+                lag_alarm_seconds=s.lag_alarm_seconds,
+                since_ms=s.since_ms,
+                reads_halves=s.reads_halves,
+                asks_effects=effects.asks_business(subscription_of(settings, s)),
             )
-        )
-    return plans
+            for s in configured
+        ),
+        evidence=evidence,
+        shards=settings.unique_key_topic.queues,
+        repair_order=tuple(configured[0].repair_order),
+        sends_by_query=evidence.asks_business and may_send_by_query(configured),
+    )
 
 
 def _open_redis(connections: Connections) -> RoundRedis:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial, reduce
+from functools import cache, partial
 from typing import TypeVar
 
 from reconciler.commands.asking.brokers import masters
 from reconciler.commands.together import found_by_each
-from reconciler.contract.facts import Code, Fact, Field
+from reconciler.contract.facts import Code, Fact, Field, in_pairs
 from reconciler.contract.secret import Secret
 from reconciler.errors import (
     BrokerRefused,
@@ -92,7 +92,8 @@ def broker_away(broker: str, why: str) -> Fact:
 
 def database_away(databases: Sequence[Fact], why: str) -> Fact:
     """Returns the fact that a database does not answer. `databases`: one fact for each name of the database."""
-    return DATABASE_AWAY(database=reduce(lambda first, second: SHARED(first=first, second=second), databases), why=why)
+    shared = in_pairs(lambda first, second: SHARED(first=first, second=second), databases)
+    return DATABASE_AWAY(database=shared, why=why)
 
 
 def _by_name(asked: Mapping[str, Callable[[], object]], find: Callable[[Callable[[], object]], T]) -> dict[str, T]:

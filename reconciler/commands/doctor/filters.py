@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.contract.facts import Code, Fact, Field
@@ -82,13 +83,14 @@ def check_kept_tags(connections: Connections) -> list[Diagnosis]:
     """
     settings = connections.settings
     findings: list[Diagnosis] = []
+    topics: dict[str, dict[str, None]] = {}
+    for producer in settings.producers:
+        topics.setdefault(producer.group, {}).update(dict.fromkeys(producer.topics))
+    of_topics = settings.subscriptions_of_topics()
     for database in outbox_databases(settings):
-        topics = {topic for p in settings.producers if p.group == database.owner for topic in p.topics}
         with suppress(ReconcilerError):
             settled = settled_tags(connections, database)
-            for configured in settings.subscriptions:
-                if configured.topic not in topics:
-                    continue
+            for configured in chain.from_iterable(of_topics.get(topic, ()) for topic in topics[database.owner]):
                 check = TAGS_IN(subscription=str(subscription_of(settings, configured)), database=database.fact)
                 place = (configured.topic, configured.group)
                 if place in settled:

@@ -86,13 +86,12 @@ class GroupChecks:
         retired: frozenset[str] = frozenset()
         with suppress(DatabaseAway):
             retired = renames(self._connections).retired
-        for topic in dict.fromkeys(s.topic for s in self._settings.subscriptions):
+        for topic, of_topic in self._settings.subscriptions_of_topics().items():
             seen: set[str] = set()
             for address in addresses:
                 with suppress(ReconcilerError):
                     seen.update(self._readers(address, topic))
-            configured = {s.group for s in self._settings.subscriptions if s.topic == topic}
-            for group in sorted(g for g in seen - configured if not g.startswith(OWN_GROUPS)):
+            for group in sorted(g for g in seen - {s.group for s in of_topic} if not g.startswith(OWN_GROUPS)):
                 if group in retired:
                     check = group_check(f"{topic}/{group}")
                     yield Diagnosis(check=check, level="note", found=GROUP_RENAMED(), remedy=DELETE_GROUP())

@@ -86,7 +86,7 @@ def _has_rows_of(connections: Connections, topic: str, group: str) -> str | None
     stranger = Subscription(environment=connections.settings.environment, topic=topic, group=group)
     found = theirs.look_up(stranger, theirs.newest_keys(stranger, limit=NEWEST_KEYS))
     inboxes = inbox_evidence(connections)
-    for configured in (s for s in connections.settings.subscriptions if s.topic == topic):
+    for configured in connections.settings.subscriptions_of_topics()[topic]:
         of = subscription_of(connections.settings, configured)
         ours = inboxes.look_up(of, list(found)) if inboxes.is_configured(of) else {}
         both = [(effect_times_ms(found[key]), effect_times_ms(one)) for key, one in ours.items() if one.is_found]

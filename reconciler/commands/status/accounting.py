@@ -45,7 +45,7 @@ from reconciler.telling.account import (
 from reconciler.telling.ports.reports import StoredRound
 from reconciler.telling.undecided_keys import UndecidedKeys, none_undecided, read_undecided, undecided_link
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import EvidenceDatabase, commit_evidence, inbox_databases, outbox_databases
+from reconciler.wiring.databases import EvidenceDatabase, inbox_databases, outbox_databases_of_topics
 from reconciler.wiring.evidence import inspect_outbox
 
 OUTBOX_SILENT = Code("status.outbox-silent", database=Field.FACT, why=Field.TEXT)
@@ -101,7 +101,12 @@ class Accounting:
             shards=self._settings.unique_key_topic.queues,
         )
         self._halves_of = cache(lambda topic, taken: halves.of_topic(topic, dict(taken)))
+        self._outboxes_of = outbox_databases_of_topics(self._settings)
         self._outboxes = cache(self._look_into_outboxes)
+        #: Subscription -> the names of its inboxes.
+        self._inboxes_of: dict[str, list[str]] = {}
+        for one in inbox_databases(self._settings):
+            self._inboxes_of.setdefault(one.owner, []).append(one.name)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
         #: UNKNOWN keys of the subscriptions whose account was made.
         self.undecided: dict[Subscription, UndecidedKeys] = {}
@@ -156,9 +161,8 @@ class Accounting:
     def _witnesses(self, topic: TopicPlan, subscription: Subscription) -> tuple[str, ...]:
         """Returns the names of all witnesses of a subscription. Any broker may have the message, so all count."""
         brokers = [name for name, gone in self.away.items() if gone.code is BROKER_AWAY]
-        outboxes = [database.name for database in self._outboxes_of(topic.topic)]
-        inboxes = [one.name for one in inbox_databases(self._settings) if one.owner == str(subscription)]
-        return ("rocketmq", *brokers, *outboxes, *inboxes)
+        outboxes = [database.name for database in self._outboxes_of.get(topic.topic, ())]
+        return ("rocketmq", *brokers, *outboxes, *self._inboxes_of.get(str(subscription), ()))
 
     def weaker(self, topic: TopicPlan) -> Iterator[Fact]:
         """Yields what the outboxes of a topic cannot prove."""
@@ -169,7 +173,7 @@ class Accounting:
         sweep = self._settings.sweep
         pace_ms = round((sweep.sweep_after_seconds + sweep.interval_seconds) * 1000)
         found: list[tuple[EvidenceDatabase, OutboxReading | None, Link]] = []
-        for database in self._outboxes_of(topic):
+        for database in self._outboxes_of.get(topic, ()):
             try:
                 outbox = inspect_outbox(self._connections, database.url)
                 seen = outbox.oldest_unannounced(producer_group=database.owner, topic=topic)
@@ -178,11 +182,6 @@ class Accounting:
             else:
                 found.append((database, seen, outbox_link(seen, asked_ms=self._asked_ms, pace_ms=pace_ms)))
         return found
-
-    def _outboxes_of(self, topic: str) -> Sequence[EvidenceDatabase]:
-        outboxes = commit_evidence(self._settings).of_topic(topic).outboxes
-        of_topic = {(source.producer_group, url) for source, url in outboxes}
-        return [one for one in outbox_databases(self._settings) if (one.owner, one.url) in of_topic]
 
     def _half_links(self, topic: TopicPlan, rounds: Sequence[StoredRound]) -> Iterator[Link]:
         """Yields one link for each shard and each broker's half queue. A shard takes only its own halves."""

@@ -1,4 +1,5 @@
-"""What `status` asks for five subscriptions and for fifty: what they share, once, and the rest together."""
+"""What `status` asks for five subscriptions and for fifty: what they share, once, and the rest together. What `status`
+and `doctor` compute grows with the subscriptions, and no faster."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import pytest
 import redis
 import sqlalchemy as sa
 
+from reconciler.commands.doctor.checks import examine
 from reconciler.commands.status.reading import read_status
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Shard, Subscription
@@ -23,10 +25,14 @@ from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.settings.file import load_settings
+from reconciler.settings.schema import Settings
 from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
+from reconciler.wiring.databases import configured_databases
 from reconciler.wiring.rounds import RoundAssembly
+from tests.counted_lines import counted_lines, grown_faster
 from tests.services.redis_server import RedisServer
+from tests.unit.service.many_subscriptions import settings_text
 
 SHARDS = 2
 
@@ -72,20 +78,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     sa.event.remove(sa.Engine, "before_cursor_execute", statement)
 
 
-def settings_text(number: int, folder: Path, *, name_servers: str, redis_url: str) -> str:
-    """Of so many subscriptions, each of a topic of its own."""
-    sections = "".join(
-        f'[[producers]]\ngroup = "shop-{n}"\ntopics = ["T{n}"]\n[[subscriptions]]\ntopic = "T{n}"\ngroup = "billing"\n'
-        for n in range(number)
-    )
-    return f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-unique_key_topic.queues = {SHARDS}
-redis.url = "{redis_url}"
-ledger.url = "sqlite:///{folder}/{number}.db"
-{sections}"""
-
-
 def ran(assembly: RoundAssembly) -> None:
     """Every shard had its first round."""
     counts = RoundCounts(announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
@@ -100,19 +92,39 @@ def ran(assembly: RoundAssembly) -> None:
             assembly.ledger.rounds.store(done)
 
 
-def asked(
-    number: int, folder: Path, broker: EmbeddedBroker, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[StatusReport, Counter[str]]:
+def with_rounds(shape: str, number: int, folder: Path, broker: EmbeddedBroker, redis_url: str) -> Settings:
+    """Settings of so many subscriptions, whose shards had a round each."""
     path = folder / f"{number}.toml"
-    path.write_text(settings_text(number, folder, name_servers=broker.name_servers, redis_url=redis_url))
+    names = broker.name_servers
+    path.write_text(settings_text(shape, number, folder, name_servers=names, redis_url=redis_url, shards=SHARDS))
     schema.upgrade(f"sqlite:///{folder}/{number}.db", "ledger")
     with RemotingClient() as client:
         for topic in ("RECONCILER_UNIQUE_KEY", *(f"T{n}" for n in range(number))):
             Admin(client).create_topic(broker.address, topic, queues=SHARDS)
-    with Connections(load_settings(path, {})) as connections:
+    settings = load_settings(path, {})
+    for database in configured_databases(settings)[1:]:
+        database.upgrade()
+    with Connections(settings) as connections:
         ran(RoundAssembly(connections))
-    with Connections(load_settings(path, {})) as connections, counted(monkeypatch) as found:
+    return settings
+
+
+def asked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StatusReport, Counter[str]]:
+    with Connections(settings) as connections, counted(monkeypatch) as found:
         return read_status(connections), found
+
+
+def urls(redis_server: RedisServer, *numbers: int) -> list[tuple[int, str]]:
+    """Each number of subscriptions with a Redis database of its own."""
+    return [(number, f"{redis_server.url.rsplit('/', 1)[0]}/{at}") for at, number in enumerate(numbers)]
+
+
+def lines_of(settings: Settings) -> Counter[str]:
+    """Lines of `status` and `doctor`."""
+    with Connections(settings) as connections, counted_lines() as found:
+        read_status(connections)
+        examine(connections)
+    return found
 
 
 @pytest.mark.redis
@@ -121,8 +133,8 @@ def test_status_asks_ledger_and_redis_as_often_for_five_subscriptions_as_for_fif
 ) -> None:
     with EmbeddedBroker() as broker:
         of_five, of_fifty = (
-            asked(number, tmp_path, broker, f"{redis_server.url.rsplit('/', 1)[0]}/{at}", monkeypatch)
-            for at, number in enumerate((5, 50))
+            asked(with_rounds("announced only", number, tmp_path, broker, url), monkeypatch)
+            for number, url in urls(redis_server, 5, 50)
         )
     for number, (report, found) in ((5, of_five), (50, of_fifty)):
         assert found.pop("signs") == number
@@ -133,3 +145,16 @@ def test_status_asks_ledger_and_redis_as_often_for_five_subscriptions_as_for_fif
         assert {one.pending for one in report.subscriptions} == {0}
     assert of_fifty[1] == of_five[1]
     assert of_five[1]["ends"] == SHARDS
+
+
+@pytest.mark.redis
+@pytest.mark.unmeasured
+@pytest.mark.parametrize("shape", ["databases each", "queries"])
+def test_status_and_doctor_work_at_most_eight_times_as_much_for_32_subscriptions_as_for_four(
+    shape: str, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    with EmbeddedBroker() as broker:
+        few, many = (
+            lines_of(with_rounds(shape, number, tmp_path, broker, url)) for number, url in urls(redis_server, 4, 32)
+        )
+    assert grown_faster(few, many, times=8) == {}
