@@ -10,6 +10,7 @@ from reconciler.clock import Clock
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
 from reconciler.commands.status.reading import read_status
 from reconciler.commands.status.report import StatusReport, SubscriptionStatus
+from reconciler.commands.status.standstill import require_rounds
 from reconciler.contract.tables import CandidateState, HoldKind
 from reconciler.errors import DatabaseAway
 from reconciler.instrumentation.metrics import catalogue as c
@@ -20,9 +21,15 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering, open_metering
 
+
+def _ask_rounds(connections: Connections) -> dict[str, Callable[[], object]]:
+    return {"rounds": lambda: require_rounds(connections)}
+
+
 #: Command -> questions to the dependencies that the command needs.
 _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object]]], ...]] = {
-    "run": (ask_ledger, ask_redis, ask_databases, ask_brokers),
+    "run": (ask_ledger, ask_redis, ask_databases, ask_brokers, _ask_rounds),
+    "web": (ask_ledger, ask_redis, ask_databases, ask_brokers),
     "sweep": (ask_databases, ask_brokers),
     "replay": (ask_ledger,),
 }

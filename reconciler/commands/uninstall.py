@@ -22,7 +22,7 @@ from reconciler.contract.urls import Url, read_database_url, read_url
 from reconciler.errors import ReconcilerError
 from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
-from reconciler.wiring.databases import configured_databases
+from reconciler.wiring.databases import commit_evidence, configured_databases, effect_evidence
 
 UNSETTLED = Code("uninstall.unsettled", number=Field.COUNT)
 PENDING = Code("uninstall.pending", number=Field.NUMBER)
@@ -79,13 +79,15 @@ def needed(report: StatusReport) -> Iterator[Fact]:
 
 
 def _members(connections: Connections) -> Iterator[Fact]:
+    """Yields facts about members of groups with an inbox or an outbox. Members of other groups, such as stock Java
+    services, write to none."""
     settings, admin = connections.settings, connections.admin
     addresses = masters(connections).values()
-    consumers = dict.fromkeys(one.group for one in settings.subscriptions)
+    consumers = dict.fromkeys(source.subscription.group for source, _ in effect_evidence(settings).inboxes)
     found = {
         group: {c.client_id for a in addresses for c in admin.consumer_connections(a, group)} for group in consumers
     }
-    for group in dict.fromkeys(one.group for one in settings.producers):
+    for group in dict.fromkeys(source.producer_group for source, _ in commit_evidence(settings).outboxes):
         connected = {c.client_id for address in addresses for c in admin.producer_connections(address, group)}
         found[group] = found.get(group, set()) | connected
     yield from (MEMBERS(group=group, number=len(clients)) for group, clients in found.items() if clients)

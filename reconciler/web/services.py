@@ -99,7 +99,7 @@ def build_services(
             lambda: read_status(connections, is_beside_run=False), clock=clock, interval_seconds=STATUS_SECONDS
         ),
         dependencies=LatestReading(
-            lambda: dependencies_of(connections, "run"), clock=clock, interval_seconds=STATUS_SECONDS
+            lambda: dependencies_of(connections, "web"), clock=clock, interval_seconds=STATUS_SECONDS
         ),
         activities={
             hours: LatestReading(

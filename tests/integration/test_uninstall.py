@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -176,14 +177,23 @@ def test_without_print_nothing_is_printed(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == ""
 
 
-def test_a_member_that_is_connected_keeps_its_inbox(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_member_that_is_connected_keeps_its_inbox_and_one_of_a_group_without_an_inbox_keeps_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without = '[[subscriptions]]\ntopic = "ORDERS"\ngroup = "stock"\n'
     with EmbeddedBroker() as broker, patient_instance(broker.name_servers) as instance:
-        Admin(instance.client).create_topic(broker.address, "ORDERS", queues=1)
-        path = settings_of(tmp_path, name_servers=broker.name_servers, **sqlite_of(tmp_path))
-        member = PushConsumer("billing", instance=instance, settings=PushSettings()).subscribe("ORDERS", "*")
-        with member.register_listener(lambda _: ConsumeStatus.CONSUME_SUCCESS):
+        admin, broker_at = Admin(instance.client), broker.address
+        admin.create_topic(broker_at, "ORDERS", queues=1)
+        path = settings_of(tmp_path, name_servers=broker.name_servers, more=without, **sqlite_of(tmp_path))
+        with ExitStack() as members:
+            for group in ("billing", "stock"):
+                member = PushConsumer(group, instance=instance, settings=PushSettings()).subscribe("ORDERS", "*")
+                members.enter_context(member.register_listener(lambda _: ConsumeStatus.CONSUME_SUCCESS))
+            eventually(lambda: len(admin.consumer_connections(broker_at, "stock")) == 1, within_seconds=60)
             wanted = {"code": "uninstall.members", "fields": {"group": "billing", "number": 1}}
             eventually(lambda: wanted in uninstall(path, capsys)[1]["needed"], within_seconds=60)
+            found = uninstall(path, capsys)[1]["needed"]
+    assert [one["fields"]["group"] for one in found if one["code"] == "uninstall.members"] == ["billing"]
 
 
 def verdict(state: CandidateState) -> VerdictCount:

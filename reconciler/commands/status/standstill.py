@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,10 +11,13 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
+from reconciler.errors import DatabaseAway, DependencyAway
 from reconciler.policy.ports.ledger import Candidates, HeldTopic, Outage, Repairs
+from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX
 from reconciler.settings.schema import Settings
 from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
 from reconciler.telling.undecided_keys import UndecidedKeys
+from reconciler.wiring.connections import Connections
 
 OPEN_OUTAGE = Code("status.open-outage", at_ms=Field.TIME, reason=Field.NAME, step=Field.FACT)
 ROUNDS_FOLLOW = Code("status.rounds-follow")
@@ -220,6 +224,28 @@ def persons_needed(
     needed = [Need(kind=NeedKind.QUARANTINED, count=quarantined)] if quarantined else []
     needed += [Need(kind=NeedKind.FAILED, count=failed)] if failed else []
     return needed + [Need(kind=NeedKind.BREAKER, topic=h.topic) for h in holds if h.kind is HoldKind.BREAKER]
+
+
+def require_rounds(connections: Connections) -> None:
+    """Raises DependencyAway if rounds were written before, and none within the time that is not late.
+
+    A ledger whose disk is full, or that only reads, answers every question. Only its missing rows show that it takes
+    none. A ledger that is away has its own line.
+    """
+    reports, settings = connections.ledger.reports, connections.settings
+    seconds = limit_seconds(settings, None)
+    with suppress(DatabaseAway):
+        now_ms = connections.ledger_now_ms()
+        is_recent = bool(reports.shards_since(settings.environment, since_ms=now_ms - round(seconds * 1000)))
+        if not is_recent and reports.rests_are_hidden():
+            seconds += LONG_REST_SECONDS_MAX
+        before_ms = now_ms - round(seconds * 1000)
+        is_recent = is_recent or bool(reports.shards_since(settings.environment, since_ms=before_ms))
+        if not is_recent and reports.traces(settings.environment, before_ms=before_ms).has_earlier_round:
+            raise DependencyAway(
+                f"no round was written within {seconds:g} s: `turn_skipped` in the log of `run` names the reason, such "
+                "as a ledger that takes no rows"
+            )
 
 
 def limit_seconds(settings: Settings, within_seconds: float | None) -> float:
