@@ -12,6 +12,7 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import DatabaseAway
 from reconciler.policy.events import Event, KeysLeft, RepairStepped, RoundFinished, ShardRoundRan, VerdictsWritten
+from reconciler.policy.ports.rounds import RoundDone
 from tests.unit.policy.world import Crash, Events, Mortal, World
 
 
@@ -80,6 +81,32 @@ def test_a_round_that_the_ledger_did_not_take_is_told(refusal: Exception, monkey
     ran = [event.done.generation for event in world.events.of(ShardRoundRan)]
     assert ran == [1, 2, 3]
     assert not world.ledger.rows.rounds
+
+
+def test_a_round_whose_commit_was_not_answered_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(shards=1)
+    witness = witnessed(world)
+    world.lose(1)
+    process = world.process()
+    store = world.ledger.rounds.store
+    cut = [True]
+
+    def stored_without_an_answer(*done: RoundDone) -> None:
+        store(*done)
+        if cut.pop():
+            raise DatabaseAway("ledger: server closed the connection unexpectedly")
+        cut.append(False)
+
+    with monkeypatch.context() as network:
+        network.setattr(world.ledger.rounds, "store", stored_without_an_answer)
+        with suppress(DatabaseAway):
+            world.rounds(process, 1)
+        assert not cut
+        cut.append(False)
+        world.rounds(process, 3)
+    ran = [(event.done.shard, event.done.epoch, event.done.generation) for event in witness.of(ShardRoundRan)]
+    assert sorted(ran) == sorted(world.ledger.rows.rounds)
+    assert not any(row.is_void for row in world.ledger.rows.rounds.values())
 
 
 def test_rounds_that_ran_together_are_told_although_the_floor_of_the_first_is_refused(
