@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -114,8 +115,9 @@ def biller_without_inbox(deployed: Deployment, instance: ClientInstance) -> Iter
             yield
 
 
-def with_query(deployed: Deployment, recorded: str) -> str:
-    """The settings with a query of the shop's own table in place of outbox and inbox."""
+def with_query(deployed: Deployment, recorded: str, *, asks_effects: bool) -> str:
+    """The settings with a query of the shop's own table in place of the outbox. In place of the inbox they have a query
+    of the biller's table, or nothing."""
     queries = deployed.folder / "queries.toml"
     queries.write_text(f"""
 [[commit_queries]]
@@ -127,12 +129,29 @@ committed = ["PAID"]
 longest_transaction_seconds = 1
 """)
     announced_by = 'announcements = "half_topic"\nconsumers_are_idempotent = true'
+    if asks_effects:
+        announced_by += f'\neffect_query = "{effect_queries(deployed)}"'
     assert "[repairs]\n" in recorded
     return (
         recorded.replace(f'outbox_url = "{deployed.outbox_url}"', f'commit_queries = "{queries}"')
         .replace(f'inbox_url = "{deployed.inbox_url}"', announced_by)
         .replace("[repairs]\n", f"[repairs]\ntopics = {{ {deployed.topic} = true }}\n")
     )
+
+
+def effect_queries(deployed: Deployment) -> Path:
+    """The file of the query that finds the biller's effects, with and without an inbox beside them."""
+    file = deployed.folder / "effects.toml"
+    file.write_text(f"""
+[[effect_queries]]
+topic = "{deployed.topic}"
+group = "{deployed.group}"
+database_url = "{deployed.inbox_url}"
+sql = "SELECT unique_key, 'BILLED' FROM {EFFECTS.name} WHERE unique_key IN (:keys)"
+key = "UNIQ_KEY"
+applied = ["BILLED"]
+""")
+    return file
 
 
 def without_inbox(deployed: Deployment, recorded: str) -> str:
@@ -150,14 +169,22 @@ def with_inbox_since_now(deployed: Deployment, recorded: str) -> str:
     return recorded.replace(line, f'{line}since = "{datetime.now(UTC).isoformat()}"\n')
 
 
-@pytest.mark.parametrize("announces_first", [False, True])
+@pytest.mark.parametrize(
+    ("announces_first", "asks_effects"),
+    [
+        pytest.param(False, False, id="receivers first"),
+        pytest.param(True, False, id="announcements first"),
+        pytest.param(False, True, id="effects by a query"),
+    ],
+)
 def test_a_shop_takes_inbox_and_outbox_on_while_it_works_and_goes_back(
-    new_deployment: DeploymentFactory, announces_first: bool
+    new_deployment: DeploymentFactory, announces_first: bool, asks_effects: bool
 ) -> None:
     """Receivers first and senders then; or services announce for a while, before members have an inbox."""
     deployed = new_deployment()
     recorded = deployed.config.read_text()
-    by_query, announced = with_query(deployed, recorded), without_inbox(deployed, recorded)
+    by_query = with_query(deployed, recorded, asks_effects=asks_effects)
+    announced = without_inbox(deployed, recorded)
     services: list[Service] = []
 
     def run(settings: str, *roles: str) -> None:

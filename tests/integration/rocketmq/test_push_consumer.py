@@ -386,5 +386,9 @@ def test_a_second_member_of_a_group_needs_an_instance_of_its_own(instance: Clien
 
 
 def test_a_consumer_without_listener_or_subscription_does_not_start(instance: ClientInstance) -> None:
-    with pytest.raises(UsageError, match="needs a listener and a subscription"):
-        PushConsumer(unique_name("G"), instance=instance).register_listener(Collector()).start()
+    for consumer in (
+        PushConsumer(unique_name("G"), instance=instance).register_listener(Collector()),
+        PushConsumer(unique_name("G"), instance=instance).subscribe("T", "*"),
+    ):
+        with pytest.raises(UsageError, match="needs a listener and a subscription"):
+            consumer.start()

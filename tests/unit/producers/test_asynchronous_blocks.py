@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from checkback_producers.errors import InvalidValue, NoPlace, UsageError
 from checkback_producers.ports import SentHalf
 from reconciler.policy.evidence import SendAnswer
 from reconciler.rocketmq.wire.message import Message
+from tests.left_threads import ended_threads
 from tests.polling import eventually
 from tests.unit.producers.world import MemoryHalves, World, message
 
@@ -49,6 +50,13 @@ class SlowHalves(MemoryHalves):
         self.order.append("shutdown")
         self._is_shut.set()
         super().shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """An executor that nobody ends waits until its producer is collected."""
+    with ended_threads():
+        yield
 
 
 @pytest.fixture
@@ -188,7 +196,7 @@ def test_what_the_end_of_the_producer_does_not_wait_for_is_unknown(
 def test_what_asyncio_run_cancels_is_ended_though_the_loop_is_closed(world: World, halves: SlowHalves) -> None:
     made = world.made()
 
-    async def serve() -> None:
+    async def serve() -> AsyncTransactionalProducer:
         producer = await AsyncTransactionalProducer(made).__aenter__()
         begun = asyncio.Event()
 
@@ -200,12 +208,13 @@ def test_what_asyncio_run_cancels_is_ended_though_the_loop_is_closed(world: Worl
         task = asyncio.create_task(work())
         await begun.wait()
         assert not task.done()
+        return producer
 
-    asyncio.run(serve())
+    left = asyncio.run(serve())
     assert halves.ended == []
     halves.may_end.set()
     eventually(lambda: [outcome for _, outcome in halves.ended] == [Outcome.ROLLBACK], within_seconds=20)
-    made.shutdown()
+    left._steps.close(made.shutdown).result(20)  # nobody else ends its threads
 
 
 def test_a_block_in_a_cancelled_scope_waits_for_nothing(world: World, halves: SlowHalves) -> None:

@@ -140,6 +140,7 @@ def test_stop_waits_for_the_turn_in_hand() -> None:
     thread, _ = started(daemon)
     assert begun.wait(60)
     stop.set()
+    thread.join(0.3)  # a daemon that does not wait ends in this time
     assert thread.is_alive()
     finish.set()
     thread.join(60)

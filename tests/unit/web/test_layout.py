@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
@@ -10,14 +12,18 @@ from urllib.parse import quote
 
 import pytest
 
+from reconciler.clock import ManualClock
+from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.docs import in_language, page_names
 from reconciler.errors import ConfigurationError
+from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.web.console.assets import asset_path, assets
 from reconciler.web.console.moments import moment
 from reconciler.web.console.navigation import NAVIGATION
 from reconciler.web.console.view import COOKIE, View, view_of, zones
 from reconciler.web.exchange import WebRequest
 from reconciler.web.services import WebServices
+from tests.left_threads import ended_threads
 from tests.unit.web.console_world import PREFIX, asked, route_of, services_of, settings_of
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -25,9 +31,23 @@ TEMPLATES = DOCS.parent / "reconciler/web/console/templates"
 VENDOR = files("reconciler.web.console") / "static" / "vendor"
 
 
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """A page that reads servers goes on reading behind its test, and threads are counted in others."""
+    with ended_threads():
+        yield
+
+
 @pytest.fixture
 def services(tmp_path: Path) -> WebServices:
-    return services_of(settings_of(tmp_path))
+    return unread(tmp_path)
+
+
+def unread(folder: Path, **variables: str) -> WebServices:
+    """Services whose page of health asks no server."""
+    nothing: LatestReading[Sequence[Diagnosis]] = LatestReading(list, clock=ManualClock(), interval_seconds=3_600)
+    nothing.get()
+    return replace(services_of(settings_of(folder, **variables)), health=nothing)
 
 
 def text_of(services: WebServices, address: str, **more: str) -> str:
@@ -138,15 +158,13 @@ def test_utc_is_there_on_a_machine_without_time_zones() -> None:
 
 
 def test_a_page_of_docs_is_one_press_away_here_or_in_the_copy_that_is_named(tmp_path: Path) -> None:
-    assert f'<a href="{PREFIX}/docs/how-to/troubleshooting.md">' in text_of(
-        services_of(settings_of(tmp_path)), "/health"
-    )
-    served = settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
-    assert 'href="https://wiki.example/docs/how-to/troubleshooting.md"' in text_of(services_of(served), "/health")
+    assert f'<a href="{PREFIX}/docs/how-to/troubleshooting.md">' in text_of(unread(tmp_path), "/health")
+    served = unread(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs/")
+    assert 'href="https://wiki.example/docs/how-to/troubleshooting.md"' in text_of(served, "/health")
 
 
 def test_who_reads_chinese_is_led_to_the_chinese_page_of_docs(tmp_path: Path) -> None:
-    served = services_of(settings_of(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs"))
+    served = unread(tmp_path, RECONCILER_WEB__DOCS_URL="https://wiki.example/docs")
     pages = [text_of(served, path, language="zh") for path in ("/health", "/audits")]
     linked = set(re.findall('"https://wiki.example/docs/([^"]+)"', "".join(pages)))
     assert linked == {"zh/how-to/troubleshooting.md", "zh/how-to/audit.md", "zh/reference/statement.md"}
