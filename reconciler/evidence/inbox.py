@@ -18,6 +18,7 @@ from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.sql.engines import is_whole_number, reading, shown
+from reconciler.sql.key_probes import key_that_meets
 from reconciler.sql.tables import inbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
@@ -183,7 +184,7 @@ def _row_of(rows: Mapping[str, ReadRow], unique_key: str) -> ReadRow | None:
     key can have no row of its own in this database, so a missing row proves nothing."""
     if unique_key in rows or not rows:
         return rows.get(unique_key)
-    met = next((key for key in rows if key.casefold() == unique_key.casefold()), None)
+    met = key_that_meets(unique_key, rows)
     return None if met is None else _named(rows[met], unique_key=unique_key)
 
 
@@ -192,7 +193,7 @@ def _named(read: ReadRow, **names: str) -> ReadRow:
     other = next((f"{name} {read.values[name]}" for name, text in names.items() if read.values[name] != text), None)
     if other is None or read.damage is not None:
         return read
-    return replace(read, damage=f"the row that it meets is of {other}: the collation takes names for one another")
+    return replace(read, damage=f"the row that it meets is of {other}: the database takes names for one another")
 
 
 def _combine(answers: Sequence[Lookup[InboxRow]]) -> Lookup[InboxRow]:

@@ -20,6 +20,7 @@ from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.silence import PAUSES
 from reconciler.sql.engines import open_engine, shown
+from reconciler.sql.key_probes import key_that_meets
 from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import outbox
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
@@ -132,11 +133,25 @@ class SqlOutboxReader:
         except ReconcilerError as error:
             return _OutboxAnswer(problem=str(error))
         rows = {row.unique_key: _row(row[-_COLUMNS:]) for row in found}
+        of_topic = {key: row for key, row in rows.items() if isinstance(row, Damage) or row.message.topic == topic}
         return _OutboxAnswer(
-            rows={key: row for key, row in rows.items() if isinstance(row, Damage) or row.message.topic == topic},
+            rows=of_topic | _met(keys, rows),
             role=role,
             database=shown(self._databases[url].engine),
         )
+
+
+def _met(keys: Sequence[str], rows: Mapping[str, object]) -> dict[str, Damage]:
+    """Returns the keys whose statement gave the row of another key: it may be their own row in another form, so it is
+    no absence."""
+    if rows.keys() <= set(keys):
+        return {}
+    met = {key: key_that_meets(key, rows) for key in keys if key not in rows}
+    return {
+        key: Damage(f"the row that it meets is of unique_key {other}: the database takes keys for one another")
+        for key, other in met.items()
+        if other is not None
+    }
 
 
 def _answer(witness: str, row: OutboxRow | Damage | None, answer: _OutboxAnswer, not_before_ms: int) -> WitnessAnswer:

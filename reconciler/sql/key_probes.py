@@ -5,7 +5,7 @@ has_key() decides which text is a key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -48,6 +48,20 @@ def probe(
     if always is None:
         return connection.execute(sa.select(found).select_from(matches))
     return connection.execute(sa.select(always, found).select_from(always.outerjoin(matches, sa.true())))
+
+
+def key_that_meets(unique_key: str, found: Collection[str]) -> str | None:
+    """Returns the key of a row that the database took for `unique_key`: it differs in case, or has blanks at its end.
+
+    A collation without case gives such a row, and so does a column of the type CHAR, which fills keys with blanks.
+    None: no row of `found` is such a row.
+    """
+    folded = _folded(unique_key)
+    return next((key for key in found if key != unique_key and _folded(key) == folded), None)
+
+
+def _folded(key: str) -> str:
+    return key.rstrip(" ").casefold()
 
 
 def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[bool]:
