@@ -50,6 +50,7 @@ from reconciler.sql.key_probes import has_key
 from reconciler.sql.pools import close_engine
 from reconciler.sql.silence import silence_of
 from reconciler.sql.single_statements import MARKERS, SingleStatements
+from reconciler.sql.table_shapes import require_transactions
 from reconciler.sql.tables import outbox, outbox_filter, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
 from reconciler.sql.witness_database import WitnessDatabase
@@ -129,8 +130,9 @@ class SqlOutbox:
 
     def identity(self) -> str:
         """Returns the database's identity, which is read once. Raises DatabaseAway. Raises ConfigurationError if the
-        table or its row is missing."""
+        table or its row is missing, or if the outbox has no transactions."""
         if self._identity is None:
+            require_transactions(self.engine, OUTBOX.name)
             self._identity = read_identity(self.engine)
         return self._identity
 
@@ -390,6 +392,7 @@ class SqlOutbox:
                 raise KeyTaken(f"{unique_key}: the outbox has a row of another transaction under this key") from error
         if lacks_schema(str(original)):
             self.find(unique_key)  # raises if the outbox itself lacks a table or column
+            read_identity(self.engine)
             raise self._another_database() from error
         translated = translate_driver_error(original, self.engine)
         if translated is not None:

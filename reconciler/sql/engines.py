@@ -473,6 +473,8 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
         remedy = "correct the query, or its URL" if _reads_others(engine) else f"run reconciler db upgrade{tree}"
         return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): {remedy}")
+    if "ON CONFLICT" in text:  # PostgreSQL 42P10; SQLite
+        return ConfigurationError(f"{shown(engine)} lacks a unique key ({text}): reconciler doctor names it")
     if "invalid connection option" in text:  # releases of libpq have different options
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")
     return away(error, engine) if is_away(error) or is_silent(error) else None
@@ -524,8 +526,7 @@ def lacks_schema(text: str) -> bool:
 
 
 def driver_error(error: Exception) -> Exception:
-    """Returns the driver's own error, because the texts of SQLAlchemy's wrapping errors repeat a statement's
-    parameters."""
+    """Returns the driver's own error, because the texts of SQLAlchemy's errors repeat a statement's parameters."""
     return getattr(error, "orig", None) or error
 
 

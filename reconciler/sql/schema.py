@@ -18,11 +18,12 @@ import sqlalchemy as sa
 from reconciler.contract.defaults import STATEMENT_SECONDS
 from reconciler.contract.extras import install
 from reconciler.contract.secret import Secret
-from reconciler.contract.tables import INBOX, LATER_TABLES, OUTBOX, VERSION_TABLES
+from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency, without_remedy
 from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
-from reconciler.sql.rights import Right, is_refused, refused_rights
+from reconciler.sql.rights import is_refused
+from reconciler.sql.table_shapes import missing_tables
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -32,7 +33,6 @@ TREES = ("outbox", "inbox", "ledger")
 DIALECTS = ("sqlite", "postgresql", "mysql")
 #: Longest wait for a statement of an upgrade. MySQL sends nothing while it builds the index of a large table.
 BUILD_SECONDS = 86_400
-_EVIDENCE = {"outbox": OUTBOX, "inbox": INBOX}
 
 #: Errors for a table, column or index that exists already. The last one is PostgreSQL's for two CREATE TABLE at once.
 _MADE_BY_ANOTHER = ("already exists", "duplicate column name", "pg_type_typname_nsp_index")
@@ -56,6 +56,10 @@ def upgrade(url: Secret, tree: str) -> str:
     engine = open_engine(url, silence_seconds=BUILD_SECONDS)
     try:
         _run_until_head(config, engine, tree)
+        if gone := missing_tables(engine, tree):
+            found = f"its {tree} is at revision {head(tree)}, and lacks {', '.join(gone)}: somebody dropped or renamed"
+            remedy = "rename it back, or restore it from a backup; an upgrade makes it no second time"
+            raise ConfigurationError(f"{shown(engine)}: {found} it; {remedy}")
         with writing(engine) as connection:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # a person may have deleted the rows
@@ -176,27 +180,9 @@ def ddl(tree: str, dialect: str, *, in_transaction: bool = False) -> str:
 
 
 def has_tables(database: Secret | sa.Engine, tree: str) -> bool:
-    """Returns True if all tables of the tree exist, made by migrations or by hand. Tables of releases after 0.2.0 may
-    be missing. Raises DatabaseAway.
-
-    MySQL and MariaDB do not list a table to which the login has no right, so a table that may not be read counts as
-    existing. If the outbox or the inbox is a view, no other table is required.
-    """
-    from reconciler.sql import tables
-
-    metadata = {
-        "outbox": tables.outbox_metadata,
-        "inbox": tables.inbox_metadata,
-        "ledger": tables.ledger_metadata,
-    }[tree]
-    needed = {name: table for name, table in metadata.tables.items() if name not in LATER_TABLES}
+    """Returns True if all tables of the tree exist, made by migrations or by hand. Raises DatabaseAway."""
     with _read(database) as engine:
-        with translated_errors(engine), engine.connect() as connection:
-            if tree in _EVIDENCE and tables.is_view(connection, _EVIDENCE[tree].name):
-                return True
-            present = set(sa.inspect(connection).get_table_names())
-        unseen = [Right("SELECT", table) for name, table in needed.items() if name not in present]
-        return len(refused_rights(engine, unseen)) == len(unseen)
+        return not missing_tables(engine, tree)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from reconciler.settings.schema import ProducerSettings, Settings
 from reconciler.sql import schema
 from reconciler.sql.engines import missing_driver
 from reconciler.sql.folded_names import folded_columns
+from reconciler.sql.table_shapes import TableShapes, read_shapes
 from reconciler.wiring.commit_queries import ConfiguredQuery, configured_queries
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.effect_queries import configured_effect_queries
@@ -84,6 +85,10 @@ class ConfiguredDatabase:
     def folded_names(self, connections: Connections) -> list[str]:
         """Returns the columns of names and keys that are not compared byte for byte. Raises DatabaseAway."""
         return folded_columns(connections.engine(self.url, read_only=True), self.tree)
+
+    def shapes(self, connections: Connections) -> TableShapes:
+        """Returns how the tables differ from their definitions. Raises DatabaseAway."""
+        return read_shapes(connections.engine(self.url, read_only=True), self.tree)
 
     def newest_revision(self) -> str:
         """The newest revision that this release knows."""

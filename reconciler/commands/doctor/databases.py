@@ -13,6 +13,7 @@ from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import DatabaseAway, known_remedy
 from reconciler.sql.rights import lacks_right
+from reconciler.sql.table_shapes import TableShapes
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import ConfiguredDatabase, commit_evidence, database_fact, effect_evidence
 
@@ -20,6 +21,17 @@ WEAKER = Code("doctor.weaker", setting=Field.NAME)
 CONFIGURE = Code("doctor.configure", setting=Field.NAME)
 START_DATABASE = Code("doctor.start-database", setting=Field.NAME)
 NO_TABLES = Code("doctor.no-tables")
+TABLES_GONE = Code("doctor.tables-gone", tables=Field.NAMES)
+PUT_BACK = Code("doctor.put-back")
+TABLES_IN = Code("doctor.tables-in", database=Field.FACT)
+NOT_UNIQUE = Code("doctor.not-unique", keys=Field.NAMES)
+MAKE_UNIQUE = Code("doctor.make-unique")
+COLUMNS_ALTERED = Code("doctor.columns-altered", columns=Field.NAMES)
+GIVE_TYPES = Code("doctor.give-types")
+NO_TRANSACTIONS = Code("doctor.no-transactions", tables=Field.NAMES)
+GIVE_ENGINE = Code("doctor.give-engine")
+NO_INDEX = Code("doctor.no-index", indexes=Field.NAMES)
+MAKE_INDEXES = Code("doctor.make-indexes")
 CORRECT_OR_UPGRADE = Code("doctor.correct-or-upgrade", setting=Field.NAME, tree=Field.NAME)
 UPGRADE_DATABASE = Code("doctor.upgrade-database", tree=Field.NAME)
 COLLATIONS_IN = Code("doctor.collations-in", database=Field.FACT)
@@ -66,15 +78,43 @@ def _database(connections: Connections, needed: NeededRights) -> Iterator[Diagno
 def _tables(connections: Connections, needed: NeededRights) -> Iterator[Diagnosis]:
     database = needed.database
     revision = check_revision(connections, database)
-    if revision.level != "fail" and not database.has_tables(connections):
-        remedy = CORRECT_OR_UPGRADE(setting=database.setting, tree=database.tree)
-        revision = Diagnosis(check=database.fact, level="fail", found=NO_TABLES(), remedy=remedy)
+    shapes = database.shapes(connections) if revision.level != "fail" else None
+    if shapes is not None and shapes.missing:
+        revision = _missing(database, revision, shapes)
     yield revision
-    if revision.level == "fail":
+    if shapes is None or revision.level == "fail":
         return
+    yield from _altered(database, shapes, revision)
     yield from _time_out(connections, database)
     yield check_rights(connections, needed)
     yield from _collations(connections, database)
+
+
+def _missing(database: ConfiguredDatabase, revision: Diagnosis, shapes: TableShapes) -> Diagnosis:
+    if revision.found.code is REVISION:  # an upgrade made them all
+        gone = TABLES_GONE(tables=tuple(shapes.missing))
+        return Diagnosis(check=database.fact, level="fail", found=gone, remedy=PUT_BACK())
+    remedy = CORRECT_OR_UPGRADE(setting=database.setting, tree=database.tree)
+    return Diagnosis(check=database.fact, level="fail", found=NO_TABLES(), remedy=remedy)
+
+
+def _altered(database: ConfiguredDatabase, shapes: TableShapes, revision: Diagnosis) -> Iterator[Diagnosis]:
+    """Yields one finding for each kind of difference. Tables of another revision have a finding already."""
+    if revision.found.code not in (REVISION, OWN_REVISION):
+        return
+    check = TABLES_IN(database=database.fact)
+    if shapes.not_unique:
+        found = NOT_UNIQUE(keys=tuple(shapes.not_unique))
+        yield Diagnosis(check=check, level="fail", found=found, remedy=MAKE_UNIQUE())
+    if shapes.without_transactions:
+        found = NO_TRANSACTIONS(tables=tuple(shapes.without_transactions))
+        yield Diagnosis(check=check, level="fail", found=found, remedy=GIVE_ENGINE())
+    if shapes.columns:
+        found = COLUMNS_ALTERED(columns=tuple(shapes.columns))
+        yield Diagnosis(check=check, level="fail", found=found, remedy=GIVE_TYPES())
+    if shapes.indexes:
+        found = NO_INDEX(indexes=tuple(shapes.indexes))
+        yield Diagnosis(check=check, level="note", found=found, remedy=MAKE_INDEXES())
 
 
 def _collations(connections: Connections, database: ConfiguredDatabase) -> Iterator[Diagnosis]:

@@ -39,12 +39,9 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine
             connection.exec_driver_sql(f"DROP TABLE {table.name}")
             folding = f"unique_key VARCHAR(64) COLLATE {collation}"
             connection.exec_driver_sql(ddl.replace("unique_key VARCHAR(64)", folding, 1))
-    committed = {
-        "unique_key": stored, "topic": TOPIC, "producer_group": "shop", "state": OutboxState.NEW.value, "created_at_ms": 1
-    }  # fmt: skip
-    applied = {
-        "unique_key": stored, "topic": TOPIC, "consumer_group": GROUP, "source": "consumer", "applied_at_ms": 1
-    }  # fmt: skip
+    row = {"unique_key": stored, "topic": TOPIC}
+    committed = {**row, "producer_group": "shop", "state": OutboxState.NEW.value, "created_at_ms": 1}
+    applied = {**row, "consumer_group": GROUP, "source": "consumer", "applied_at_ms": 1}
     with opened.begin() as connection:
         connection.execute(sa.insert(outbox).values(committed))
         connection.execute(sa.insert(inbox).values(applied))

@@ -1,0 +1,174 @@
+"""Compares the tables of a database with their definitions: what a person dropped, renamed or altered.
+
+Promises rest on the primary keys and unique indexes, on the types of columns, and on transactions: without its primary
+key an inbox takes a message twice, and an outbox without transactions keeps the row of an order that was rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.exc import DBAPIError
+
+from reconciler.contract.schema import Column, Table
+from reconciler.contract.tables import INBOX_TABLES, LATER_TABLES, LEDGER_TABLES, OUTBOX_TABLES
+from reconciler.errors import ConfigurationError
+from reconciler.sql.engines import reading, shown
+from reconciler.sql.rights import Right, refused_rights
+from reconciler.sql.tables import column_type, inbox_metadata, is_view, ledger_metadata, outbox_metadata
+
+_TREES = {
+    "outbox": (OUTBOX_TABLES, outbox_metadata),
+    "inbox": (INBOX_TABLES, inbox_metadata),
+    "ledger": (LEDGER_TABLES, ledger_metadata),
+}
+_TEXTS = frozenset({"key", "name", "short", "text", "json"})
+_BYTES = frozenset({"bytes", "digest"})
+_BINARY = (sa.LargeBinary, sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.MEDIUMBLOB, mysql.LONGBLOB)
+#: Engines of MySQL and MariaDB without transactions, of our tables. A view has no engine.
+_WITHOUT_TRANSACTIONS = sa.text(
+    "SELECT t.TABLE_NAME, t.ENGINE FROM information_schema.TABLES AS t "
+    "JOIN information_schema.ENGINES AS e ON e.ENGINE = t.ENGINE "
+    "WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME LIKE 'reconciler\\_%' AND e.TRANSACTIONS = 'NO'"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShapes:
+    """What differs, as texts for people. Tables that the login may not see are left out."""
+
+    #: Names of tables that do not exist.
+    missing: Sequence[str] = field(default_factory=list)
+    #: "table (column, column)": a primary key or unique index that does not exist.
+    not_unique: Sequence[str] = field(default_factory=list)
+    #: "table.column": the column does not exist, or "table.column TYPE" that cannot hold each value.
+    columns: Sequence[str] = field(default_factory=list)
+    #: "table (ENGINE)".
+    without_transactions: Sequence[str] = field(default_factory=list)
+    #: "table (column, column)": an index that does not exist. Statements become slow.
+    indexes: Sequence[str] = field(default_factory=list)
+
+
+def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
+    """Reads the catalogue of the database. A view has no shape. Raises DatabaseAway."""
+    tables, metadata = _TREES[tree]
+    with reading(engine) as connection:
+        if tree in ("outbox", "inbox") and is_view(connection, tables[0].name):
+            return TableShapes()
+        inspector, dialect = sa.inspect(connection), connection.dialect.name
+        present = set(inspector.get_table_names())
+        known = [table for table in tables if table.name in present]
+        unique = {table.name: _unique(inspector, table.name) for table in known}
+        indexes = {table.name: _indexes(inspector, table.name) for table in known}
+        columns = {table.name: {one["name"]: one for one in inspector.get_columns(table.name)} for table in known}
+        engines = _engines(connection) if dialect in ("mysql", "mariadb") else {}
+    return TableShapes(
+        missing=missing_tables(engine, tree),
+        not_unique=[
+            f"{table.name} ({', '.join(names)})"
+            for table in known
+            for names in (table.primary_key, *table.unique)
+            if frozenset(names) not in unique[table.name]
+        ],
+        columns=[text for table in known for text in _altered(table, columns[table.name], dialect)],
+        without_transactions=[f"{name} ({kind})" for name, kind in engines.items() if name in metadata.tables],
+        indexes=[
+            f"{table.name} ({', '.join(names)})"
+            for table in known
+            for names in _wanted(table, dialect)
+            if not any(one[: len(names)] == names for one in indexes[table.name])
+        ],
+    )
+
+
+def missing_tables(engine: sa.Engine, tree: str) -> list[str]:
+    """Returns the tables that do not exist. Tables of releases after 0.2.0 may be missing. Raises DatabaseAway.
+
+    MySQL and MariaDB do not list a table to which the login has no right, so a table that may not be read counts as
+    existing. If the outbox or the inbox is a view, no other table is required.
+    """
+    tables, metadata = _TREES[tree]
+    with reading(engine) as connection:
+        if tree in ("outbox", "inbox") and is_view(connection, tables[0].name):
+            return []
+        present = set(sa.inspect(connection).get_table_names())
+    needed = (one.name for one in tables if one.name not in LATER_TABLES)
+    unseen = [Right("SELECT", metadata.tables[name]) for name in needed if name not in present]
+    refused = refused_rights(engine, unseen)
+    return [one.table.name for one in unseen if one not in refused]
+
+
+def require_transactions(engine: sa.Engine, table: str) -> None:
+    """Raises ConfigurationError if the table keeps rows of transactions that were rolled back. Raises DatabaseAway."""
+    if engine.dialect.name not in ("mysql", "mariadb"):
+        return
+    with reading(engine) as connection:
+        kind = _engines(connection).get(table)
+    if kind is not None:
+        raise ConfigurationError(
+            f"{shown(engine)}: {table} has the engine {kind}, which keeps the rows of transactions that were rolled "
+            f"back: ALTER TABLE {table} ENGINE=InnoDB"
+        )
+
+
+def _engines(connection: sa.Connection) -> dict[str, str]:
+    try:
+        return {str(name): str(kind) for name, kind in connection.execute(_WITHOUT_TRANSACTIONS)}
+    except DBAPIError:  # another product, whose catalogue differs
+        return {}
+
+
+def _unique(inspector: sa.Inspector, table: str) -> set[frozenset[str | None]]:
+    """Returns the columns of each primary key, unique index and unique constraint that covers all rows."""
+    whole: list[tuple[str | None, ...]] = [
+        tuple(one["column_names"])
+        for one in inspector.get_indexes(table)
+        if one["unique"] and not {"postgresql_where", "sqlite_where"} & {*one.get("dialect_options", {})}
+    ]
+    whole += [tuple(one["column_names"]) for one in inspector.get_unique_constraints(table)]
+    whole.append(tuple(inspector.get_pk_constraint(table)["constrained_columns"]))
+    return {frozenset(names) for names in whole}
+
+
+def _indexes(inspector: sa.Inspector, table: str) -> list[tuple[str | None, ...]]:
+    names = [tuple(one["column_names"]) for one in inspector.get_indexes(table)]
+    names += [tuple(one["column_names"]) for one in inspector.get_unique_constraints(table)]
+    return [*names, tuple(inspector.get_pk_constraint(table)["constrained_columns"])]
+
+
+def _wanted(table: Table, dialect: str) -> Iterator[tuple[str, ...]]:
+    """Yields the columns of each index that is not unique."""
+    has_partial = dialect in ("postgresql", "sqlite")
+    yield from (*table.indexes, *table.sparse_indexes)
+    yield from (table.columns_of(one) for one in table.page_indexes if one.only_with is None or has_partial)
+    yield from (names for names in (table.count_index, table.undecided_index) if names)
+
+
+def _altered(table: Table, found: Mapping[str, ReflectedColumn], dialect: str) -> Iterator[str]:
+    for column in table.columns:
+        one = found.get(column.name)
+        if one is None:
+            yield f"{table.name}.{column.name}"
+        elif not _holds(column, one["type"], dialect):
+            yield f"{table.name}.{column.name} {one['type']}"
+
+
+def _holds(column: Column, found: sa.types.TypeEngine[Any], dialect: str) -> bool:
+    """Returns False if the type changes or refuses values of the column. An unknown type counts as fitting."""
+    if isinstance(found, sa.types.NullType):
+        return True
+    if column.kind in _TEXTS:
+        wanted = getattr(column_type(column.kind), "length", None)
+        length = getattr(found, "length", None)
+        is_short = wanted is not None and length is not None and length < wanted
+        # CHAR fills texts with blanks.
+        return isinstance(found, sa.String) and not isinstance(found, sa.CHAR) and not is_short
+    if column.kind in _BYTES:
+        return isinstance(found, _BINARY)
+    is_wide = column.kind != "bigint" or dialect == "sqlite" or isinstance(found, sa.BigInteger)
+    return isinstance(found, sa.Integer) and is_wide

@@ -1,0 +1,92 @@
+"""Tables that somebody altered on real servers: what differs is named, and no row without transactions is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import sqlalchemy as sa
+
+from checkback_producers.outbox import SqlOutbox
+from reconciler.errors import ConfigurationError
+from reconciler.sql import schema
+from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.table_shapes import TableShapes, read_shapes
+from tests.integration.producers.test_texts_that_are_changed import entry_of_key
+from tests.unit.consumers.messages import new_key
+
+#: A statement of each kind of difference, for each dialect; the field that has it, and the text.
+ALTERED = {
+    "postgresql": [
+        ("ALTER TABLE reconciler_inbox DROP CONSTRAINT {key}", "not_unique", "(consumer_group, unique_key)"),
+        ("DROP INDEX uq_reconciler_inbox_consumer_dedupe", "not_unique", "(consumer_group, dedupe_key)"),
+        ("ALTER TABLE reconciler_inbox ALTER unique_key TYPE CHAR(255)", "columns", ".unique_key CHAR(255)"),
+        ("ALTER TABLE reconciler_inbox ALTER applied_at_ms TYPE INTEGER", "columns", ".applied_at_ms INTEGER"),
+        ("DROP INDEX ix_reconciler_inbox_consumer_applied", "indexes", "(consumer_group, applied_at_ms)"),
+    ],
+    "mysql": [
+        ("ALTER TABLE reconciler_inbox DROP PRIMARY KEY", "not_unique", "(consumer_group, unique_key)"),
+        ("ALTER TABLE reconciler_inbox ENGINE=Aria", "without_transactions", "(Aria)"),
+        ("ALTER TABLE reconciler_inbox MODIFY applied_at_ms INT NOT NULL", "columns", ".applied_at_ms INTEGER"),
+    ],
+}
+
+
+POSTGRES, MARIADB = (pytest.param(name, marks=pytest.mark.sql(name)) for name in ("postgres", "mariadb"))
+
+
+@pytest.fixture(params=[POSTGRES, MARIADB])
+def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
+    """A database with all tables."""
+    url = str(request.getfixturevalue(f"{request.param}_url"))
+    for tree in schema.TREES:
+        schema.upgrade(url, tree)
+    opened = open_engine(url)
+    yield opened
+    opened.dispose()
+
+
+def execute(engine: sa.Engine, statement: str) -> None:
+    with writing(engine) as connection:
+        connection.exec_driver_sql(statement)
+
+
+def test_tables_of_an_upgrade_differ_in_nothing_and_each_change_is_named(engine: sa.Engine) -> None:
+    assert {tree: read_shapes(engine, tree) for tree in schema.TREES} == dict.fromkeys(schema.TREES, TableShapes())
+    key = sa.inspect(engine).get_pk_constraint("reconciler_inbox")["name"]
+    for statement, field, text in ALTERED["postgresql" if engine.dialect.name == "postgresql" else "mysql"]:
+        execute(engine, statement.format(key=key))
+        told = getattr(read_shapes(engine, "inbox"), field)
+        assert [one for one in told if one.startswith("reconciler_inbox") and one.endswith(text)], (statement, told)
+
+
+@pytest.mark.parametrize("engine", [MARIADB], indirect=True)
+@pytest.mark.parametrize("kind", ["MyISAM", "Aria"])
+def test_a_service_records_nothing_in_an_outbox_that_keeps_what_was_rolled_back(engine: sa.Engine, kind: str) -> None:
+    execute(engine, f"ALTER TABLE reconciler_outbox ENGINE={kind}")
+    url = engine.url.render_as_string(hide_password=False)
+    told = pytest.raises(ConfigurationError, match=f"reconciler_outbox has the engine {kind}")
+    with closing(SqlOutbox(url)) as outbox, engine.connect() as connection, told:
+        outbox.record(connection, entry_of_key(new_key()))
+
+
+def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:
+    url = engine.url.render_as_string(hide_password=False)
+    with closing(SqlOutbox(url)) as outbox:
+        outbox.identity()
+        execute(engine, "ALTER TABLE reconciler_outbox_identity RENAME TO identity_of_somebody")
+        with engine.connect() as connection, connection.begin() as transaction:
+            with pytest.raises(ConfigurationError, match="reconciler_outbox_identity"):
+                outbox.record(connection, entry_of_key(new_key()))
+            transaction.rollback()
+
+
+@pytest.mark.parametrize("engine", [POSTGRES], indirect=True)
+def test_a_statement_that_needs_the_lost_key_says_so(engine: sa.Engine) -> None:
+    key = sa.inspect(engine).get_pk_constraint("reconciler_floor")["name"]
+    execute(engine, f"ALTER TABLE reconciler_floor DROP CONSTRAINT {key}")
+    names = "environment, topic, consumer_group, broker, queue_id"
+    insert = f"INSERT INTO reconciler_floor ({names}) VALUES ('a', 'b', 'c', 'd', 1) ON CONFLICT ({names}) DO NOTHING"
+    with pytest.raises(ConfigurationError, match="lacks a unique key"):
+        execute(engine, insert)
