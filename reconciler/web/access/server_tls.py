@@ -47,6 +47,13 @@ class ServerCertificate:
 
     def _loaded(self) -> ssl.SSLContext:
         certificate, key = self._files
+        for name, file in (("web.tls_certificate", certificate), ("web.tls_key", key)):
+            try:
+                with file.open("rb"):
+                    pass  # openssl's own error names neither file
+            except OSError as error:
+                remedy = f"a PEM file that the login of this process may read ({error.strerror})"
+                raise InvalidValue(name, str(file), remedy) from error
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
