@@ -246,14 +246,22 @@ class SqlCandidates:
         return self._with_keys(query)
 
     def undecided_rows(
-        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+        self,
+        subscription: Subscription,
+        by: Undecided | None,
+        *,
+        since_before_ms: int | None = None,
+        since_after_ms: int | None = None,
+        most: int,
     ) -> UndecidedRows | None:
         """Reads the number and the oldest row in one transaction."""
         of = _of(subscription)
         with self._database.reading() as connection:
             if not self._causes.is_there(connection):
                 return None
-            count, key = undecided_rows(connection, of, by, since_before_ms=since_before_ms, most=most)
+            count, key = undecided_rows(
+                connection, of, by, since_before_ms=since_before_ms, since_after_ms=since_after_ms, most=most
+            )
             row = sa.select(*CANDIDATE_COLUMNS).where(of, candidate.c.unique_key == key)
             found = None if key is None else connection.execute(row).first()
             return UndecidedRows(count=count, oldest=None if found is None else candidate_of(found))

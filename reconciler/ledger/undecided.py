@@ -24,6 +24,7 @@ def undecided_rows(
     by: Undecided | None,
     *,
     since_before_ms: int | None,
+    since_after_ms: int | None,
     most: int,
 ) -> tuple[int, str | None]:
     """Returns the number of rows, at most `most`, and the key of the oldest row. `of`: a condition for the
@@ -38,6 +39,8 @@ def undecided_rows(
         rows = rows.where(c.undecided_by == by.value, c.undecided_since_ms.is_not(None))
     if since_before_ms is not None:
         rows = rows.where(c.undecided_since_ms < since_before_ms)
+    if since_after_ms is not None:
+        rows = rows.where(c.undecided_since_ms > since_after_ms)
     # Ordered like the index. If the order also had the key, MySQL and MariaDB would sort all rows.
     page = rows.order_by(c.first_seen_ms).limit(most).subquery()
     wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)

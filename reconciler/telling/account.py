@@ -227,16 +227,16 @@ def outbox_link(seen: OutboxReading, *, asked_ms: int, pace_ms: int) -> Link:
         return Link(until_ms=None, cause=UNREADABLE_TIME(group=group, unique_key=seen.oldest_key))
     at_ms = now_ms if seen.swept_at_ms is None else seen.swept_at_ms
     cause, needs = SWEPT_LAST(group=group, at_ms=at_ms), tuple[str, ...]()
-    if seen.oldest_ms is not None and _mirrored(seen.oldest_ms, now_ms) < _mirrored(at_ms, now_ms):
+    if seen.oldest_ms is not None and mirrored(seen.oldest_ms, now_ms) < mirrored(at_ms, now_ms):
         at_ms = seen.oldest_ms
         cause, needs = UNANNOUNCED(group=group, unique_key=seen.oldest_key or "", at_ms=at_ms), ("rocketmq",)
     if at_ms > now_ms:
         cause, needs = CLOCK_SET_BACK(group=group, at_ms=at_ms, seconds=round((at_ms - now_ms) / 1000)), ()
-    until_ms = asked_ms - (now_ms - _mirrored(at_ms, now_ms))
+    until_ms = asked_ms - (now_ms - mirrored(at_ms, now_ms))
     return Link(until_ms=until_ms, cause=cause, pace_ms=pace_ms, needs=needs)
 
 
-def _mirrored(at_ms: int, now_ms: int) -> int:
+def mirrored(at_ms: int, now_ms: int) -> int:
     """Returns a past time unchanged. Returns a future time as far in the past as it lies ahead.
 
     A time lies ahead if its clock was set back since. So the time may be as old as the step of the clock.
@@ -279,7 +279,7 @@ def queue_link(seen: QueueReading, *, asked_ms: int) -> Link:
     }
     needs = () if seen.is_extra else _OF_ROUNDS
     # If a broker's clock is ahead, messages may have waited for as long as it is ahead.
-    waiting_ms = None if seen.waiting_since_ms is None else _mirrored(seen.waiting_since_ms, asked_ms)
+    waiting_ms = None if seen.waiting_since_ms is None else mirrored(seen.waiting_since_ms, asked_ms)
     if seen.taken is None:
         return Link(until_ms=waiting_ms, cause=QUEUE_NOT_TAKEN(**of_queue), more=MORE_QUEUES, needs=needs)
     if seen.taken > seen.end:
@@ -337,9 +337,9 @@ def rounds_link(rounds: Sequence[StoredRound], *, shards: int, asked_ms: int) ->
     if missing and any(stored.done.generation > 1 for stored in rounds):
         cause = SHARDS_WITHOUT_ROUND(shards=tuple(map(str, missing)))
         return Link(until_ms=None, cause=cause, is_of_rounds=True, needs=_OF_ROUNDS)
-    oldest = min(rounds, key=lambda stored: _mirrored(stored.stored_at_ms, asked_ms))
+    oldest = min(rounds, key=lambda stored: mirrored(stored.stored_at_ms, asked_ms))
     since = LAST_ROUND(shard=oldest.done.shard.number, at_ms=oldest.stored_at_ms)
-    until_ms = _mirrored(oldest.stored_at_ms, asked_ms)
+    until_ms = mirrored(oldest.stored_at_ms, asked_ms)
     return Link(until_ms=until_ms, cause=since, is_of_rounds=True, needs=_OF_ROUNDS)
 
 

@@ -21,7 +21,7 @@ from reconciler.contract.verdicts import Undecided
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.ledger import Candidate, Candidates, UndecidedRows
-from reconciler.telling.account import Link, passed
+from reconciler.telling.account import Link, mirrored, passed
 
 KEY = Code("undecided.key", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT)
 KEYS = Code("undecided.keys", unique_key=Field.NAME, at_ms=Field.TIME, why=Field.FACT, number=Field.NUMBER)
@@ -78,29 +78,31 @@ def read_undecided(
     """Reads and counts the UNKNOWN keys of a subscription. Raises DatabaseAway.
 
     A key stops the accounted-until time if a witness has kept the key undecided for `within_ms`, or at once if
-    witnesses contradict each other about the key. `handed_out_ms`: for so long the effect of a message that the group
-    was handed may be missing. None: for ever.
+    witnesses contradict each other about the key, or if the time since when it is undecided lies that far ahead.
+    `handed_out_ms`: for so long the effect of a message that the group was handed may be missing. None: for ever.
     """
 
-    def rows(by: Undecided | None, *, since_before_ms: int | None = None) -> UndecidedRows | None:
-        return candidates.undecided_rows(subscription, by, since_before_ms=since_before_ms, most=COUNTED_MAX)
+    def rows(by: Undecided | None, **since: int) -> UndecidedRows | None:
+        return candidates.undecided_rows(subscription, by, most=COUNTED_MAX, **since)
 
     contradicted = rows(Undecided.CONTRADICTION)
     late = rows(Undecided.WITNESS, since_before_ms=asked_ms - within_ms)
+    # Redis' clock dates the cause. If it is ahead, no key would ever be late by the ledger's clock.
+    ahead = rows(Undecided.WITNESS, since_after_ms=asked_ms + within_ms)
     of_witness, of_set_up, of_none = rows(Undecided.WITNESS), rows(Undecided.SET_UP), rows(None)
     handed_out, waiting = rows(Undecided.HANDED_OUT), UndecidedRows(count=0, oldest=None)
     if handed_out is not None and handed_out.count and handed_out_ms is not None:
         waiting = rows(Undecided.HANDED_OUT, since_before_ms=asked_ms - handed_out_ms) or waiting
-    if not (contradicted and late and of_witness and of_set_up and of_none and handed_out):
+    if not (contradicted and late and ahead and of_witness and of_set_up and of_none and handed_out):
         return _read_one_by_one(
             candidates, subscription, asked_ms=asked_ms, within_ms=within_ms, handed_out_ms=handed_out_ms
         )
-    held = [found.oldest for found in (contradicted, late) if found.oldest is not None]
+    held = [found.oldest for found in (contradicted, late, ahead) if found.oldest is not None]
     others = [found.oldest for found in (contradicted, of_witness, of_none, handed_out) if found.oldest is not None]
     return UndecidedKeys(
         subscription=subscription,
         held=min(held, key=_age, default=None),
-        held_count=contradicted.count + late.count,
+        held_count=contradicted.count + late.count + ahead.count,
         set_up_count=of_set_up.count,
         set_up_oldest_ms=None if of_set_up.oldest is None else of_set_up.oldest.first_seen_ms,
         handed_out_count=waiting.count,
@@ -129,7 +131,7 @@ def _read_one_by_one(
             by, since_ms = undecided_by(row.evidence)
             (set_up if by is Undecided.SET_UP else others).append(row.first_seen_ms)
             since_ms = row.first_seen_ms if since_ms is None else since_ms
-            if by is Undecided.CONTRADICTION or (by is Undecided.WITNESS and asked_ms - since_ms > within_ms):
+            if by is Undecided.CONTRADICTION or (by is Undecided.WITNESS and abs(asked_ms - since_ms) > within_ms):
                 held.append(row)
             if by is Undecided.HANDED_OUT and handed_out_ms is not None and asked_ms - since_ms > handed_out_ms:
                 handed_out.append(row.first_seen_ms)
@@ -165,7 +167,7 @@ def undecided_link(found: UndecidedKeys, *, asked_ms: int, witnesses: tuple[str,
         cause = KEY(unique_key=row.unique_key, at_ms=row.first_seen_ms, why=why)
     by, _ = undecided_by(row.evidence)
     needs = () if by is Undecided.CONTRADICTION else witnesses
-    return Link(until_ms=row.first_seen_ms, cause=cause, needs=needs)
+    return Link(until_ms=mirrored(row.first_seen_ms, asked_ms), cause=cause, needs=needs)
 
 
 def beyond_set_up(found: UndecidedKeys) -> Fact | None:

@@ -131,7 +131,13 @@ class MemoryCandidates:
         return found[:limit]
 
     def undecided_rows(
-        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+        self,
+        subscription: Subscription,
+        by: Undecided | None,
+        *,
+        since_before_ms: int | None = None,
+        since_after_ms: int | None = None,
+        most: int,
     ) -> UndecidedRows | None:
         """Counts undecided rows, and returns the oldest one."""
         with self._rows.lock:
@@ -143,7 +149,9 @@ class MemoryCandidates:
             of_cause = {
                 key
                 for key, (cause, since_ms) in causes.items()
-                if cause is by and (since_before_ms is None or since_ms < since_before_ms)
+                if cause is by
+                and (since_before_ms is None or since_ms < since_before_ms)
+                and (since_after_ms is None or since_ms > since_after_ms)
             }
             found = [row for row in rows if row.unique_key in of_cause][:most]
         return UndecidedRows(count=len(found), oldest=found[0] if found else None)

@@ -387,6 +387,26 @@ def test_without_an_inbox_what_its_rows_would_have_told_is_not_checked(tmp_path:
     )
 
 
+@pytest.mark.parametrize("shown", [0, 1, 2])
+def test_business_effects_that_show_nothing_of_what_the_inbox_has_are_no_check(shown: int, tmp_path: Path) -> None:
+    """The query reads another table, or its bounds are in another unit or time zone."""
+    evidence = SmallEvidence()
+    evidence.add("snapshot")
+    for key in KEYS[:2]:
+        evidence.story(key)
+    evidence.rows["effects"].clear()
+    for key in KEYS[:shown]:
+        evidence.add("effects", key)
+    found = judge_here(evidence.write(tmp_path))
+    unchecked = {item.class_name: item.why for item in found.not_checked}
+    told = {name: why.partition(":")[0] for name, why in unchecked.items()}
+    assert told == (
+        {"DOUBLE_EFFECT": "none of the 2 keys of the inbox is among the business effects"} if not shown else {}
+    )
+    some = f"{TOPIC}/{GROUP}: 1 of the 2 keys of the inbox are not among the business effects"
+    assert [note.startswith(some) for note in found.notes] == [True] * (shown == 1)
+
+
 def test_evidence_that_does_not_say_whether_a_later_column_was_there_proves_nothing_by_it(tmp_path: Path) -> None:
     """Of an earlier release, or of another program."""
     evidence = SmallEvidence(lacking_columns=None)

@@ -20,7 +20,7 @@ from reconciler.audit.judge.findings import FoundKey
 from reconciler.audit.judge.latency_counts import LatencyCounts
 from reconciler.audit.judge.prefix import PrefixResult, SubscriptionCounts
 from reconciler.audit.judge.unjudged import overlooked
-from reconciler.audit.result.classes import NAMES, RULES, KeyClass
+from reconciler.audit.result.classes import NAMES, NUMBERS, RULES, KeyClass
 from reconciler.audit.result.not_judged import RowsOf, listed
 from reconciler.audit.result.sentences import sentence
 from reconciler.audit.result.values import (
@@ -31,6 +31,7 @@ from reconciler.audit.result.values import (
     JudgedWindow,
     KeyFile,
     Percentiles,
+    UncheckedRule,
 )
 from reconciler.contract.tables import CandidateState
 from reconciler.contract.unique_key import key_of
@@ -56,6 +57,8 @@ RESULT_DDL = (
 )
 #: Largest number of subscriptions that a note lists one by one.
 _NAMED_MAX = 20
+#: Numbers of SubscriptionCounts that add up.
+_SUMS = ("unproved", "applied", "not_shown")
 _Row = tuple[int, str, int, str, int, int, bytes]
 
 
@@ -86,7 +89,8 @@ def result_rows(prefix: int, result: PrefixResult) -> pa.RecordBatch:
             for name, moved in (("late", counts.late), ("unseen", counts.unseen))
             if moved.count
         ]
-        rows += [(prefix, "unproved", place, "", 0, counts.unproved, b"")] if counts.unproved else []
+        sums = {kind: getattr(counts, kind) for kind in _SUMS}
+        rows += [(prefix, kind, place, "", 0, count, b"") for kind, count in sums.items() if count]
     rows += [
         (
             prefix,
@@ -163,8 +167,9 @@ def _add(total: PrefixResult, row: Mapping[str, Any]) -> None:
     elif kind == "latency":
         latencies = total.subscriptions[row["place"]].latencies
         latencies.setdefault(name, LatencyCounts()).merge(LatencyCounts.decoded(row["payload"]))
-    elif kind == "unproved":
-        total.subscriptions[row["place"]].unproved += count
+    elif kind in _SUMS:
+        of = total.subscriptions[row["place"]]
+        setattr(of, kind, getattr(of, kind) + count)
     elif kind == "moved":
         counts = total.subscriptions[row["place"]]
         moved = counts.late if name == "late" else counts.unseen
@@ -204,7 +209,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
         subscriptions=tuple(_subscription(evidence, place, counts) for place, counts in enumerate(total.subscriptions)),
         findings=tuple(sorted(findings, key=lambda f: (f.topic, f.group, f.key, f.class_name))),
         findings_omitted={str(name): to_list[name] for name in NAMES if to_list[name]},
-        not_checked=evidence.not_checked,
+        not_checked=_with_blind_queries(evidence, total),
         gaps=evidence.history.gaps,
         notes=(
             *_of_halves(evidence, total),
@@ -212,6 +217,7 @@ def judged_window(evidence: Evidence, total: PrefixResult, findings_max: int) ->
             *_verified_before(evidence),
             *_not_asked(evidence),
             *_undated(evidence),
+            *_not_shown(evidence, total),
             *_moved(evidence, total),
             *_still_delivered(findings),
             *_notes(total),
@@ -287,6 +293,31 @@ def _undated(evidence: Evidence) -> tuple[str, ...]:
         sentence("undated", subscription=f"{topic}/{group}", count=count)
         for (topic, group), count in sorted(evidence.document.undated_effects.items())
     )
+
+
+def _with_blind_queries(evidence: Evidence, total: PrefixResult) -> tuple[UncheckedRule, ...]:
+    """Adds DOUBLE_EFFECT of subscriptions whose business effects show none of the keys that the inbox has."""
+    name = KeyClass.DOUBLE_EFFECT
+    blind = [
+        UncheckedRule(
+            topic=asked.topic, group=asked.group, class_name=str(name), why=sentence("shows-none", count=counts.applied)
+        )
+        for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True)
+        if asked.effects and counts.applied and counts.not_shown == counts.applied
+    ]
+    return tuple(
+        sorted(
+            (*evidence.not_checked, *blind), key=lambda one: (one.topic, one.group, NUMBERS[KeyClass(one.class_name)])
+        )
+    )
+
+
+def _not_shown(evidence: Evidence, total: PrefixResult) -> Iterable[str]:
+    """Writes the notes about business effects that show some of the keys that the inbox has."""
+    for asked, counts in zip(evidence.document.subscriptions, total.subscriptions, strict=True):
+        if asked.effects and 0 < counts.not_shown < counts.applied:
+            subscription = f"{asked.topic}/{asked.group}"
+            yield sentence("not-shown", subscription=subscription, count=counts.not_shown, of=counts.applied)
 
 
 def _moved(evidence: Evidence, total: PrefixResult) -> Iterable[str]:

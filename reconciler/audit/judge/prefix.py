@@ -78,6 +78,10 @@ class SubscriptionCounts:
     unseen: MovedKeys = field(default_factory=MovedKeys)
     #: Halves of this window in no class, because no outbox says whether they were committed.
     unproved: int = 0
+    #: Keys of this window that the inbox has.
+    applied: int = 0
+    #: Of these, the keys without a row among the business effects.
+    not_shown: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,6 +188,9 @@ def _judge_topic(
         _count(result.subscriptions[place], found, classes, asked)
         _count_moved(result.subscriptions[place], found, plan.window, index, layout)
         result.subscriptions[place].unproved += int(found.unproved.sum())
+        applied = found.present & (found.applied_at != NEVER)
+        result.subscriptions[place].applied += int(applied.sum())
+        result.subscriptions[place].not_shown += int((applied & (found.effects <= 0)).sum())
         codes = listed_codes(classes, index.words, layout, plan.findings_max)
         evidence = EvidenceOf(facts, rows, found, vocabulary).of(codes, classes, asked.as_of_ms)
         for code, key, why in zip(codes, layout.key_bytes(index.words[codes]), evidence, strict=True):

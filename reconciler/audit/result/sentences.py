@@ -34,6 +34,8 @@ SENTENCES: Mapping[str, str] = {
     "no-outbox-keys": "no outbox was given for {groups}: keys of these producers are not checked",
     "no-commits": "half messages announce, and no outbox tells which of them were committed",
     "effects-not-counted": "business effects were not counted; a key in two inboxes is found",
+    "shows-none": "none of the {count} keys of the inbox is among the business effects: are table, unit and time zone "
+    "of --effects right?",
     "no-inbox": "the inbox was not given",
     "no-ledger": "the ledger was not given",
     "no-history": "there is no history",
@@ -53,6 +55,8 @@ SENTENCES: Mapping[str, str] = {
     "not-asked": "history has rounds in the window of {names}, which this audit was not asked about: not audited",
     "undated": "effects of {subscription}: {count} of their keys are nowhere else in the window's evidence and were "
     "left out, because the query of --effects names no time (:start_ms, :end_ms)",
+    "not-shown": "{subscription}: {count} of the {of} keys of the inbox are not among the business effects, so their "
+    "double effects are not found: are table, unit and time zone of --effects right?",
     "counted-late": "{subscription}: committed keys written before the window, first seen late or not at all, and "
     "counted here: {count} ({names})",
     "counted-next": "{subscription}: committed keys written at the window's end, not seen yet, and counted in the next "

@@ -68,7 +68,8 @@ def unrepaired(
     losses = [
         row.unique_key
         for row in candidates.open_losses(subscription, limit=LOSSES_ASKED)
-        if row.verdict in LOSSES and now_ms - row.first_seen_ms > limit_ms
+        # Redis' clock dates the first look. If it is far ahead, no loss would ever be late by the ledger's clock.
+        if row.verdict in LOSSES and abs(now_ms - row.first_seen_ms) > limit_ms
     ]
     known = repairs.of_keys(subscription.environment, subscription.topic, losses) if losses else {}
     left = [key for key in losses if not known.get(key)]

@@ -143,12 +143,19 @@ class Candidates(Protocol):
         ...
 
     def undecided_rows(
-        self, subscription: Subscription, by: Undecided | None, *, since_before_ms: int | None = None, most: int
+        self,
+        subscription: Subscription,
+        by: Undecided | None,
+        *,
+        since_before_ms: int | None = None,
+        since_after_ms: int | None = None,
+        most: int,
     ) -> UndecidedRows | None:
         """Returns the rows with one cause, of any age. `by` is None for rows that only time keeps undecided, or that an
         older release wrote.
 
-        `since_before_ms`: only rows whose cause exists since an earlier time. At most `most` rows are counted. For None
+        `since_before_ms`: only rows whose cause exists since an earlier time. `since_after_ms`: since a later time. At
+        most `most` rows are counted. For None
         as the cause, they are counted among the oldest `most` rows of all causes. Returns None for the ledger of an
         older release, whose rows do not contain the cause.
         """

@@ -263,8 +263,8 @@ def test_undecided_rows_are_counted_and_found_by_what_keeps_them_so(world: World
         since = None if by is None else since_ms
         return replace(entry(number, first_seen_ms=first_seen_ms), undecided_by=by, undecided_since_ms=since)
 
-    def found(by: Undecided | None, *, since_before_ms: int | None = None, most: int = 9) -> tuple[int, str | None]:
-        rows = candidates.undecided_rows(of.subscription, by, since_before_ms=since_before_ms, most=most)
+    def found(by: Undecided | None, *, most: int = 9, **since: int) -> tuple[int, str | None]:
+        rows = candidates.undecided_rows(of.subscription, by, most=most, **since)
         assert rows is not None
         return rows.count, None if rows.oldest is None else rows.oldest.unique_key
 
@@ -285,6 +285,8 @@ def test_undecided_rows_are_counted_and_found_by_what_keeps_them_so(world: World
     assert found(Undecided.WITNESS) == (2, key(1))
     assert found(Undecided.WITNESS, since_before_ms=50) == (1, key(2))
     assert found(Undecided.WITNESS, since_before_ms=40) == (0, None)
+    assert found(Undecided.WITNESS, since_after_ms=40) == (1, key(1))
+    assert found(Undecided.WITNESS, since_after_ms=50) == (0, None)
     assert found(Undecided.SET_UP) == (2, key(3))
     assert found(Undecided.SET_UP, most=1)[0] == 1
     assert found(Undecided.CONTRADICTION) == (1, key(6))

@@ -90,6 +90,31 @@ def test_five_minutes_count_from_the_end_that_a_verdict_names() -> None:
     assert seen(world).held is not None
 
 
+@pytest.mark.parametrize("ahead_seconds", [3_600.0, 86_400.0])
+@pytest.mark.parametrize("is_upgraded", [True, False])
+def test_a_key_that_waits_because_the_clock_of_redis_is_far_ahead_holds_the_time(
+    ahead_seconds: float, monkeypatch: pytest.MonkeyPatch, *, is_upgraded: bool
+) -> None:
+    """It is undecided since a time of the future: it would be late only after that time, when it is decided."""
+    world = World(shards=1, grace=10.0)
+    world.redis_clock.wrong_by_seconds = ahead_seconds
+    world.lose(1)
+    process = world.process()
+    world.rounds(process, 3)
+    assert world.verdict(key(1)) == "UNKNOWN"
+    if not is_upgraded:
+        monkeypatch.setattr(world.ledger.candidates, "undecided_rows", lambda *_, **__: None)
+    found, now_ms = seen(world), world.clock.now_ms()
+    assert found.held_count == 1
+    link = undecided_link(found, asked_ms=now_ms)
+    account = account_of(found.subscription, [link], asked_ms=now_ms, within_ms=WITHIN_MS, is_given=False)
+    assert account.late == (link.cause,)
+    world.redis_clock.wrong_by_seconds = 0.0
+    world.rounds(process, 12)
+    assert len(world.broker.ends) == 1
+    assert seen(world).held is None
+
+
 # ---- what is configured
 
 
