@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -131,14 +132,9 @@ class MemoryCandidates:
         return found[:limit]
 
     def undecided_rows(
-        self,
-        subscription: Subscription,
-        by: Undecided | None,
-        *,
-        since_before_ms: int | None = None,
-        since_after_ms: int | None = None,
-        most: int,
-    ) -> UndecidedRows | None:
+        self, subscription: Subscription, by: Undecided | None, *, most: int,
+        since_before_ms: int | None = None, since_after_ms: int | None = None,
+    ) -> UndecidedRows | None:  # fmt: skip
         """Counts undecided rows, and returns the oldest one."""
         with self._rows.lock:
             causes = {key: cause for (owner, key), cause in self._rows.causes.items() if owner == subscription}
@@ -149,9 +145,7 @@ class MemoryCandidates:
             of_cause = {
                 key
                 for key, (cause, since_ms) in causes.items()
-                if cause is by
-                and (since_before_ms is None or since_ms < since_before_ms)
-                and (since_after_ms is None or since_ms > since_after_ms)
+                if cause is by and (since_after_ms or 0) < since_ms < (since_before_ms or sys.maxsize)
             }
             found = [row for row in rows if row.unique_key in of_cause][:most]
         return UndecidedRows(count=len(found), oldest=found[0] if found else None)
