@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from reconciler.commands.status import accounting
+from reconciler.contract.answers import PROBE_TOPIC_MISSING
 from reconciler.contract.facts import Code
 from reconciler.telling import account, undecided_keys
 from reconciler.words.catalogue import ENGLISH, sentences
@@ -60,7 +61,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
             "把生产者的 `AnnouncementRoute(queues=...)` 改为对账器设置中的 `unique_key_topic.queues`"
         ),
     ),
-    ((accounting.NO_TOPIC,), "Run the command that the line names", "执行该行给出的命令"),
+    ((accounting.NO_TOPIC, PROBE_TOPIC_MISSING), "Run the command that the line names", "执行该行给出的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
         "Start the broker, unless it is [lost for good](../how-to/recover.md#a-broker-is-lost-for-good)",

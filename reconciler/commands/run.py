@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.acts.hold import ENDS_SECONDS, lift_ended
 from reconciler.commands.acts.job_worker import working_on_jobs
+from reconciler.commands.asking.probe_topic import ProbeTopicWatch
 from reconciler.commands.metrics import measuring, status_reading
 from reconciler.commands.notices import telling
 from reconciler.commands.safety import require_own_identities, require_safe_redis
@@ -116,7 +117,7 @@ def _serve(
             Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
             Tick(name="holds", interval_seconds=ENDS_SECONDS, run=lambda: lift_ended(connections, by=assembly.owner)),
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
-            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(assembly)),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=_safety_of(connections, assembly)),
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
@@ -155,6 +156,16 @@ def _serve(
                     assembly.leave()
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
+
+
+def _safety_of(connections: Connections, assembly: RoundAssembly) -> Callable[[], None]:
+    probe_topics = ProbeTopicWatch(connections)
+
+    def look() -> None:
+        probe_topics.look()
+        still_safe_redis(assembly)
+
+    return look
 
 
 def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:

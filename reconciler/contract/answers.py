@@ -61,4 +61,6 @@ LEFT_THE_ROUTE = Code("answer.left-the-route")
 NOT_INDEXING = Code("answer.not-indexing", brokers=Field.NAMES)
 _INDEX: Mapping[str, Field] = {"detail": Field.FACT}
 INDEX_WITHOUT_PROBE = Code("answer.index-without-probe", **_INDEX)
+INDEX_UNPROVED = Code("answer.index-unproved", **_INDEX, why=Field.FACT)
+PROBE_TOPIC_MISSING = Code("answer.probe-topic-missing", broker=Field.NAME, topic=Field.NAME)
 INDEX_BEHIND = Code("answer.index-behind", **_INDEX, seconds=Field.NAME)

@@ -11,7 +11,14 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from reconciler.contract.answers import INDEX_BEHIND, INDEX_WITHOUT_PROBE, LEFT_THE_ROUTE, NOT_INDEXING
+from reconciler.contract.answers import (
+    INDEX_BEHIND,
+    INDEX_UNPROVED,
+    INDEX_WITHOUT_PROBE,
+    LEFT_THE_ROUTE,
+    NOT_INDEXING,
+    PROBE_TOPIC_MISSING,
+)
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ReconcilerError
@@ -492,6 +499,9 @@ def _unproved(answer: WitnessAnswer, horizon: Horizon, not_before_ms: int) -> Wi
 def _short_of(horizon: Horizon, answer: WitnessAnswer, not_before_ms: int) -> Fact:
     """Returns why the broker's ABSENT proves nothing."""
     at_ms = horizon.at_ms.get(answer.witness)
+    why = horizon.why.get(answer.witness)
+    if at_ms is None and why is not None and why.code is PROBE_TOPIC_MISSING:
+        return INDEX_UNPROVED(detail=answer.fact, why=why)
     if at_ms is None:
         return INDEX_WITHOUT_PROBE(detail=answer.fact)
     return INDEX_BEHIND(detail=answer.fact, seconds=f"{(not_before_ms - at_ms) / 1000:.1f}")

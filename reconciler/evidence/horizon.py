@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.clock import Backoff
+from reconciler.contract.answers import PROBE_TOPIC_MISSING
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import BrokerRefused, BrokerUnavailable, ReconcilerError
 from reconciler.evidence.lookup import query_messages, records_at
@@ -22,7 +23,7 @@ from reconciler.policy.ports.evidence import Horizon
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.routes import MessageQueue, Routes, TopicNotFound
 from reconciler.rocketmq.client.sending import Sender
-from reconciler.rocketmq.wire.codes import PROBE_TOPIC
+from reconciler.rocketmq.wire.codes import PROBE_TOPIC, ResponseCode
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.record import MessageRecord
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
@@ -76,6 +77,11 @@ class _SentProbe:
         return ProbeAnswer(at_ms=at_ms, why=why, clock=clock)
 
 
+def no_probe_topic(broker: str, topic: str) -> Fact:
+    """Returns the fact that a broker lacks the probe topic."""
+    return PROBE_TOPIC_MISSING(broker=broker, topic=topic)
+
+
 class Probes:
     """Sends probes and looks them up. Thread-safe, without state. `sender` sends for the group PROBE_GROUP. The probe
     topic must exist."""
@@ -99,7 +105,10 @@ class Probes:
         """Returns the horizon of every broker that may hold messages of the topic. Leaves out brokers that prove
         nothing."""
         answers = self.probe(topic, within_seconds=within_seconds)
-        return Horizon(at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None})
+        return Horizon(
+            at_ms={name: answer.at_ms for name, answer in answers.items() if answer.at_ms is not None},
+            why={name: answer.why for name, answer in answers.items() if answer.why is not None},
+        )
 
     def probe(self, topic: str, *, within_seconds: float = 3.0) -> dict[str, ProbeAnswer]:
         """Returns the answer of each broker to a probe. A broker's failure raises nothing."""
@@ -117,9 +126,14 @@ class Probes:
             try:
                 sent.append(self._send(place.broker_name, place.master))
             except ReconcilerError as error:
-                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=PROBE_NOT_SENT(why=str(error)))
+                answers[place.broker_name] = ProbeAnswer(at_ms=None, why=self._unsent(place.broker_name, error))
         answers.update(self._await(sent, within_seconds))
         return answers
+
+    def _unsent(self, broker: str, error: ReconcilerError) -> Fact:
+        if isinstance(error, BrokerRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+            return no_probe_topic(broker, self._topic)
+        return PROBE_NOT_SENT(why=str(error))
 
     def _send(self, broker_name: str, address: str) -> _SentProbe:
         key = self._unique_keys.next_key()

@@ -9,6 +9,7 @@ from functools import cache
 from reconciler.announcing.rules import half_tag
 from reconciler.commands.asking.availability import BROKER_AWAY, broker_away, broker_name
 from reconciler.commands.asking.environment import traces_of
+from reconciler.commands.asking.probe_topic import missing_probe_topics
 from reconciler.commands.status.standstill import limit_seconds
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.keyspace import broker_of, half_queue, is_half_queue
@@ -108,6 +109,7 @@ class Accounting:
         for one in inbox_databases(self._settings):
             self._inboxes_of.setdefault(one.owner, []).append(one.name)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
+        self._probe_topics = cache(lambda topic: missing_probe_topics(connections, topic))
         #: UNKNOWN keys of the subscriptions whose account was made.
         self.undecided: dict[Subscription, UndecidedKeys] = {}
 
@@ -127,6 +129,7 @@ class Accounting:
         else:
             links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
+        links += [Link(until_ms=None, cause=fact, needs=("rocketmq",)) for fact in self._probe_topics(topic.topic)]
         links.append(self._undecided_link(topic, plan))
         return account_of(
             plan.subscription,

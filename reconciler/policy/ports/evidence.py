@@ -4,7 +4,7 @@ reconciler/evidence."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from reconciler.contract.facts import Fact
@@ -37,6 +37,8 @@ class Horizon:
 
     #: Broker -> store time of the probe in milliseconds. A broker that is missing here proved nothing.
     at_ms: Mapping[str, int]
+    #: Broker that proved nothing -> the reason.
+    why: Mapping[str, Fact] = field(default_factory=dict)
 
     def covers(self, brokers: Iterable[str], time_ms: int) -> bool:
         """Returns True if every broker's index had passed the time."""
