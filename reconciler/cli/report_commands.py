@@ -227,8 +227,12 @@ def _print_rows(title: str, columns: Sequence[str], rows: Sequence[Sequence[obje
     print_table(title, [_heading(column) for column in columns], shown, first=[_heading(column) for column in first])
 
 
+#: Column -> its heading, if its name does not say what people read there.
+_HEADINGS = {"last_round_ms": "last look"}
+
+
 def _heading(column: str) -> str:
-    return column.removesuffix("_ms").replace("_", " ")
+    return _HEADINGS.get(column) or column.removesuffix("_ms").replace("_", " ")
 
 
 def _cell(column: str, value: object) -> object:

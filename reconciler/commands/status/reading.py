@@ -222,7 +222,7 @@ def _status_of(
         pending=pending,
         oldest_pending_ms=oldest_ms,
         watermark=watermark,
-        last_round_ms=max((r.done.at_ms for r in last if r.done.shard.number < topic.shards), default=None),
+        last_round_ms=max((r.looked_at_ms for r in last if r.done.shard.number < topic.shards), default=None),
         accounted=accounting.of(topic, plan, last, watermark),
         weaker=tuple(weaker),
         lag=_lag(assembly, plan, watermark, (pending, oldest_ms), asked_ms=asked_ms),

@@ -38,6 +38,7 @@ class SubscriptionStatus:
     pending: int | None
     oldest_pending_ms: int | None
     watermark: Watermark
+    #: Time of the last round, or of the last look that found all shards at rest. None: no round has run.
     last_round_ms: int | None
     accounted: Account
     #: What cannot be proved here.

@@ -141,7 +141,8 @@ WATERMARK = _gauge(
 )
 LAST_ROUND = _gauge(
     "reconciler_last_round_timestamp_seconds",
-    "Time of the newest round that any process ran, by Redis' clock.",
+    "Time of the newest round that any process ran, by Redis' clock, or of a later look that found all shards at rest, "
+    "by the ledger's clock.",
     *SUBSCRIPTION,
 )
 OPEN = _gauge(

@@ -83,6 +83,13 @@ class StoredRound:
     #: True if Redis fell back to a state before the round, so that the round does not count.
     is_void: bool
     stored_at_ms: int
+    #: The time by the ledger's clock at which the shard was seen at rest after the round. None: it was not.
+    rested_at_ms: int | None = None
+
+    @property
+    def looked_at_ms(self) -> int:
+        """The time of the last look at the shard: of its round, or of a look that found the shard at rest."""
+        return self.done.at_ms if self.rested_at_ms is None else self.rested_at_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +113,9 @@ class StoredRest:
         seen = self.shards[number]
         if seen.round_at_ms != done.at_ms:
             return stored
-        return replace(stored, done=replace(done, offsets=seen.offsets), stored_at_ms=self.at_ms)
+        return replace(
+            stored, done=replace(done, offsets=seen.offsets), stored_at_ms=self.at_ms, rested_at_ms=self.at_ms
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,10 @@ STATUS = {
                 "oldest_pending_ms": nullable(TIME_MS),
                 "watermark_ms": nullable(TIME_MS),
                 "watermark_detail": TEXT,
-                "last_round_ms": nullable(TIME_MS),
+                "last_round_ms": {
+                    **nullable(TIME_MS),
+                    "description": "Time of the last round, or of a later look that found all shards at rest.",
+                },
                 "weaker": TEXT,
                 "accounted_until_ms": nullable(TIME_MS),
                 "waiting": {**NUMBER, "description": "Messages that the group has not passed; also 0 if unknown."},

@@ -313,7 +313,7 @@ def test_a_broker_that_takes_no_probe_proves_nothing() -> None:
         assert [answer.at_ms for answer in answers.values()] == [None, None]
         refused = answers["broker-a"].why
         assert refused is not None
-        assert "lacks the topic" in said(refused)
+        assert "lacks the probe topic" in said(refused)
         assert _probes(cluster).probe("Nothing")["route"].at_ms is None
 
 

@@ -27,7 +27,7 @@ from reconciler.words import said
 from tests.services.redis_server import RedisServer
 
 TOPIC = "ORDERS"
-TOLD = f"embedded lacks the topic {PROBE_TOPIC}"
+TOLD = f"embedded lacks the probe topic {PROBE_TOPIC}"
 REMEDY = "`reconciler topics create`"
 
 

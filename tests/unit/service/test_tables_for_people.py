@@ -208,6 +208,7 @@ def test_what_needs_somebody_stands_on_standard_output_before_any_table(
     assert lines[: len(remarks)] == remarks
     assert "Subscriptions" in lines
     (headings,) = (line for line in lines if "watermark" in line)
+    assert "last look" in headings, "a look at shards at rest is no round"
     assert len(set(headings.split("┃")[1:-1])) == len(headings.split("┃")[1:-1])
     assert run(["status", "--output", "json"]) == 3
     told = capsys.readouterr()

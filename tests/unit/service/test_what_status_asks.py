@@ -3,6 +3,7 @@ and `doctor` compute grows with the subscriptions, and no faster."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.evidence import pop_groups
 from reconciler.evidence.reused_offsets import ReusedOffsets
-from reconciler.policy.ports.rounds import RoundCounts, RoundDone
+from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import RequestCode
@@ -125,6 +126,28 @@ def lines_of(settings: Settings) -> Counter[str]:
         read_status(connections)
         examine(connections)
     return found
+
+
+@pytest.mark.redis
+def test_a_look_at_shards_at_rest_is_told_as_the_last_look(
+    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside rows of rest, shards have no round for half an hour. Nobody must take that for a hang."""
+    with EmbeddedBroker() as broker:
+        before, _ = asked(1, tmp_path, broker, redis_server.url, monkeypatch)
+        with Connections(load_settings(tmp_path / "1.toml", {})) as connections:
+            assembly = RoundAssembly(connections)
+            (of,) = assembly.subscriptions
+            rounds = connections.ledger.reports.last_rounds(of)
+            seen = [RestingShard(round_at_ms=one.done.at_ms, offsets=one.done.offsets) for one in rounds]
+            time.sleep(0.05)
+            assert assembly.ledger.rounds.keep_rest({of: seen}, seconds_ago=0.0)
+            now_ms = connections.ledger_now_ms()
+            after = read_status(connections)
+    was, now = before.subscriptions[0].last_round_ms, after.subscriptions[0].last_round_ms
+    assert was is not None
+    assert now is not None
+    assert was + 40 <= now <= now_ms
 
 
 @pytest.mark.redis
