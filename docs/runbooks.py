@@ -47,8 +47,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (accounting.OUTBOX_SILENT,),
-        "Start the database, or correct what the line names",
-        "启动数据库，或改正该行指出的问题",
+        "Start the database, or correct what it names",
+        "启动数据库，或改正所指的问题",
     ),
     (
         (account.QUEUE_NOT_TAKEN, account.QUEUE_WAITS, account.QUEUE_CUT, account.QUEUE_EXPIRED),
@@ -61,7 +61,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
             "把生产者的 `AnnouncementRoute(queues=...)` 改为对账器设置中的 `unique_key_topic.queues`"
         ),
     ),
-    ((accounting.NO_TOPIC, PROBE_TOPIC_MISSING), "Run the command that the line names", "执行该行给出的命令"),
+    ((accounting.NO_TOPIC, PROBE_TOPIC_MISSING), "Run the command that it names", "执行其中的命令"),
     (
         (accounting.ANNOUNCEMENTS_UNREADABLE, accounting.NO_OFFSETS, accounting.QUEUE_UNREADABLE),
         "Start the broker, unless it is [lost for good](../how-to/recover.md#a-broker-is-lost-for-good)",

@@ -158,7 +158,7 @@ def held(world: World, sent: str) -> None:
 @pytest.mark.parametrize(
     ("act", "outcome", "why"),
     [
-        (without_commit, "", "it is REJECTED; nothing is sent: no outbox has its commit"),
+        (without_commit, "", "it is REJECTED; nothing is sent: no outbox or commit query shows its commit"),
         (older_than_its_inbox, "refused", "older than inbox_keep_days of billing"),
         (with_an_effect, "", "it is CONSUMED"),
         (with_another_effect, "refused", "it is COLLISION; nothing is sent, not by hand either"),

@@ -21,6 +21,7 @@ from reconciler.policy.judging.suspect import undecided_by
 from reconciler.policy.ports.evidence import Horizon
 from reconciler.policy.ports.ledger import NotedHalf, Repair
 from reconciler.policy.repairing.case import ATTEMPTS_MAX, HELD_BACK_SECONDS_MAX
+from reconciler.words import said
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World, key
 
 COMMITTED = BusinessAnswer(BusinessState.COMMITTED)
@@ -76,6 +77,9 @@ def test_without_an_inbox_a_repair_ends_with_the_offset_that_passes_its_copy(wor
     one = lost(world)
     world.rounds(world.process(), 40)
     assert (sent(world), world.verdict(one), the_repair(world, one).state) == ([one], "DELIVERED", RepairState.DONE)
+    why = the_repair(world, one).why
+    assert why is not None
+    assert "effect" not in said(why), "the group's offset shows no effect"
 
 
 def without_inbox(world: World) -> None:

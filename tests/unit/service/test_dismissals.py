@@ -307,8 +307,9 @@ def test_after_a_dismissal_of_what_is_never_repaired_is_taken_back_no_repair_is_
     (line,) = report.keys
     assert line.told is not None
     assert said(line.told) == (
-        f"it waits for a person again, and nothing is sent: what is {verdict} is never repaired. Once the group has "
-        f"its effect, `reconciler repair {KEYS[0]}` settles it"
+        f"it waits for a person again, and nothing is sent by itself: what is {verdict} is no loss that rounds repair. "
+        f"`reconciler repair {KEYS[0]}` judges it again, and settles it if an inbox or an effect query shows its "
+        f"effect. If none can show it, `reconciler dismiss {KEYS[0]}` closes it"
     )
 
 

@@ -530,7 +530,7 @@ def test_a_redis_that_does_not_answer_is_named_once_and_the_story_is_not_called_
 
 def test_the_answer_of_a_repair_is_shown_as_a_fact_and_another_ones_words_as_they_are() -> None:
     verified = replace(REPAIR, answer="the effect is there", answer_fact=EFFECT_SEEN())
-    for repair, chinese in ((verified, "已生效"), (replace(REPAIR, answer="applied"), "applied")):
+    for repair, chinese in ((verified, "没有消费组缺少这条消息"), (replace(REPAIR, answer="applied"), "applied")):
         told = story(inboxes={BILLING: ABSENT}, ledger=LedgerLife(candidates=(), repairs=(repair,), rounds=()))
         (answer,) = [event.evidence for event in told.events if "answer" in event.evidence]
         assert answer["answer"] == repair.answer, "as 0.2.0 shows it"

@@ -125,7 +125,7 @@ def test_a_repair_that_was_sent_is_taken_for_one_that_arrived(browser: Browser) 
     assert "What is sent has not arrived yet." in told
     assert 'href="/repairs?state=SENT"' in told
     assert told.count("its effect is awaited. Answer: ") == 1
-    assert ">took effect already<" in told
+    assert ">no group lacked it<" in told
     assert 'href="/actions"' in told[told.index("On record as web:operator") :]
 
 
