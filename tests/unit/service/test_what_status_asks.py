@@ -129,13 +129,12 @@ def lines_of(settings: Settings) -> Counter[str]:
 
 
 @pytest.mark.redis
-def test_a_look_at_shards_at_rest_is_told_as_the_last_look(
-    tmp_path: Path, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_at_shards_at_rest_is_told_as_the_last_look(tmp_path: Path, redis_server: RedisServer) -> None:
     """Beside rows of rest, shards have no round for half an hour. Nobody must take that for a hang."""
     with EmbeddedBroker() as broker:
-        before, _ = asked(1, tmp_path, broker, redis_server.url, monkeypatch)
-        with Connections(load_settings(tmp_path / "1.toml", {})) as connections:
+        settings = with_rounds("announced only", 1, tmp_path, broker, redis_server.url)
+        with Connections(settings) as connections:
+            before = read_status(connections)
             assembly = RoundAssembly(connections)
             (of,) = assembly.subscriptions
             rounds = connections.ledger.reports.last_rounds(of)
