@@ -4,6 +4,8 @@ designs. Verdicts and decisions on repairs are the product's own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.model.halves import stories
@@ -43,6 +45,25 @@ def test_no_reachable_state_breaks_a_promise(bounds: Bounds, least: int) -> None
         assert found.names >= SEEN
         for name in sorted(found.names - OF_OTHERS):
             assert all(exists(path, dotted) for path, dotted in places_of(name)), name
+
+
+@pytest.mark.parametrize(
+    ("bounds", "least"),
+    [
+        pytest.param(replace(ONE_TRY, leaves=1, comes=1, lost=1, crashes=1), 5_000, id="one try"),
+        pytest.param(TWO_TRIES, 15_000, id="two tries", marks=pytest.mark.nightly),
+    ],
+)
+def test_no_reachable_state_breaks_a_promise_where_an_effect_query_proves_effects(bounds: Bounds, least: int) -> None:
+    found = search(bounds, Rules(has_effect_query=True))
+    assert (found.kind, found.detail) == ("", "")
+    assert found.states > least
+    assert found.names >= SEEN - {"verdict: DELIVERED"} | {"verdict: CONSUMED", "verdict: DELIVERED_NOT_APPLIED"}
+
+
+def test_an_offset_that_counts_as_an_effect_is_found() -> None:
+    weakened = Rules(has_effect_query=True, asks_effect=False)
+    assert search(Bounds(tries=1, leaves=0, comes=0, lost=0, crashes=0, questions=1), weakened).kind == "NO ROW"
 
 
 @pytest.mark.parametrize("weakened", stories.WEAKENED, ids=lambda weakened: weakened.title)

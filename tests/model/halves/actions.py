@@ -54,6 +54,8 @@ def steps(s: State, rules: Rules, bounds: Bounds) -> Iterator[Step]:
             continue
         yield from _service(s, i, one)
         yield from _broker(s, i, one, bounds)
+        if rules.has_effect_query and one.copies and not one.applied:
+            yield Step("the handler writes its row", i, _with(s, i, one._replace(applied=1)), is_work=False)
         if one.hand:
             yield from _last_looks(s, i, one, rules)
         elif one.aged:
@@ -162,14 +164,25 @@ def _seen(s: State, i: int) -> Seen:
 def _judged(s: State, i: int, one: Try, rules: Rules) -> Iterator[Step]:
     seen = _seen(s, i)
     is_asked_again = one.known is Known.REJECTED and seen.is_paid and rules.asks_again_for_rows
+    is_asked_again |= one.known is Known.DELIVERED_NOT_APPLIED and seen.is_applied
     if not (is_asked_again or one.known in _OPEN):
         return
     known = judged(seen, rules)
     now = one._replace(known=known, was_lost=int(one.was_lost or known is Known.LOST))
     if known is Known.LOST and one.repair is Repairing.NONE:
         now = now._replace(repair=Repairing.OPEN)
-    is_wrong = known is Known.DELIVERED and not (one.copies and one.passed)
-    yield Step(f"verdict: {known.name}", i, _with(s, i, now)._replace(wrong=Wrong.NOT_PASSED if is_wrong else s.wrong))
+    yield Step(f"verdict: {known.name}", i, _with(s, i, now)._replace(wrong=_wrong(s, one, known, rules)))
+
+
+def _wrong(s: State, one: Try, known: Known, rules: Rules) -> Wrong:
+    """What a verdict breaks."""
+    has_row = any(other.applied for other in s.tries)
+    if known is Known.DELIVERED_NOT_APPLIED and has_row:
+        return Wrong.ROW_UNSEEN
+    if (known is Known.CONSUMED and not has_row) or (known is Known.DELIVERED and rules.has_effect_query):
+        return Wrong.NO_ROW
+    is_called_passed = known in (Known.DELIVERED, Known.DELIVERED_NOT_APPLIED)
+    return Wrong.NOT_PASSED if is_called_passed and not (one.copies and one.passed) else s.wrong
 
 
 def _decided(s: State, i: int, one: Try, rules: Rules) -> Iterator[Step]:
@@ -208,13 +221,13 @@ def _last_looks(s: State, i: int, one: Try, rules: Rules) -> Iterator[Step]:
         or (rules.looks_for_producers and is_end and s.connected)
     )
     if is_held_back:
-        back = idle._replace(repair=after(seen, one.hand, EndOutcome.HELD_BACK), tried=0)
+        back = idle._replace(repair=after(seen, one.hand, EndOutcome.HELD_BACK, rules), tried=0)
         yield Step("a last look holds the send back", i, _with(s, i, back))
     else:
         wrong = Wrong.RACE if is_end and one.half is Half.OPEN and s.connected else s.wrong
         wrong = Wrong.SIBLING if one.hand_beside else wrong
-        unanswered, sent = after(seen, one.hand, EndOutcome.NO_ANSWER), _sent(one)
-        done = sent._replace(repair=after(seen, one.hand, EndOutcome.DONE))
+        unanswered, sent = after(seen, one.hand, EndOutcome.NO_ANSWER, rules), _sent(one)
+        done = sent._replace(repair=after(seen, one.hand, EndOutcome.DONE, rules))
         yield Step(f"{one.hand.name} by us", i, _with(s, i, done)._replace(wrong=wrong))
         if s.lost:
             silent = _with(s, i, sent._replace(repair=unanswered))

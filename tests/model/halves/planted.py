@@ -28,8 +28,11 @@ BUGS = {
     "a_sibling_of_before_the_claim_counts": (_TWO, "SIBLING"),
     "a_stored_copy_is_delivered": (_ALONE, "NOT PASSED"),
     "an_ended_half_was_delivered": (_ALONE, "NOT PASSED"),
+    "an_offset_is_believed_without_the_effect": (_ALONE, "ROW UNSEEN"),
     "two_siblings_are_sent": (_TWO, "PHANTOM"),
 }
+#: Planted bugs of worlds with an effect query.
+_OF_EFFECT_QUERIES = frozenset({"an_offset_is_believed_without_the_effect"})
 _MODEL = "tests.model."
 
 
@@ -37,13 +40,13 @@ def found_in(name: str) -> str:
     """The promise that the planted bug breaks; empty if the search finds none."""
     (mutant,) = mutants([name])
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        return pool.apply(_search, (mutant.patch, asdict(BUGS[name][0])))
+        return pool.apply(_search, (mutant.patch, asdict(BUGS[name][0]), name in _OF_EFFECT_QUERIES))
 
 
-def _search(patch: str, bounds: Mapping[str, int]) -> str:
+def _search(patch: str, bounds: Mapping[str, int], has_effect_query: bool) -> str:
     plant(patched(patch, ROOT))
     for name in [name for name in sys.modules if name.startswith(_MODEL)]:
         del sys.modules[name]
     state: Any = importlib.import_module(f"{_MODEL}halves.state")
     search: Any = importlib.import_module(f"{_MODEL}halves.search").search
-    return str(search(state.Bounds(**bounds), state.Rules()).kind)
+    return str(search(state.Bounds(**bounds), state.Rules(has_effect_query=has_effect_query)).kind)

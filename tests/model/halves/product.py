@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from reconciler.contract.reasons import NO_SIBLING_DELIVERED, SIBLING_DELIVERED, SIBLING_MAY_BE_GONE, SIBLINGS
 from reconciler.contract.stored_facts import REASON, with_texts
@@ -17,6 +17,7 @@ from reconciler.contract.tables import EVERY_GROUP, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.commit_query import BusinessAnswer, BusinessState, CommitQuery, KeyType, Siblings
+from reconciler.policy.effect_query import effect_of
 from reconciler.policy.evidence import (
     ConsumeMode,
     EndOutcome,
@@ -82,6 +83,7 @@ class Seen(NamedTuple):
     fresh: int
     has_copy: bool
     passed: bool
+    is_applied: bool
     is_paid: bool
     has_other: bool
     other_has_copy: bool
@@ -115,6 +117,7 @@ def seen_of(tries: tuple[Try, ...], i: int, *, connected: int, away: int) -> See
         fresh=own.fresh,
         has_copy=own.copies is not Copies.NONE,
         passed=bool(own.passed),
+        is_applied=any(one.applied for one in tries),
         is_paid=any(one.is_committed for one in tries),
         has_other=any(one.half is not Half.NONE for one in others),
         other_has_copy=any(one.copies is not Copies.NONE for one in others),
@@ -133,9 +136,7 @@ def judged(seen: Seen, rules: Rules) -> Known:
     seen = _weakened(seen, rules)
     suspect = Suspect(
         unique_key=KEYS[0],
-        topic=_TOPIC_PLAN,
-        plans=(_PLAN,),
-        of_group={_GROUP: GroupAnswers(has_inbox=False)},
+        **_set_up(rules),
         first_seen_ms=_STORED_MS,
         shard=0,
         now_ms=NOW_MS,
@@ -159,7 +160,7 @@ def decided(seen: Seen, rules: Rules) -> Decided:
     seen = _weakened(seen, rules)
     if not rules.asks_for_tries_again:
         seen = seen._replace(has_other=False)
-    case = _case(seen)
+    case = _case(seen, rules)
     for _ in range(9):
         answer = decide(case)
         while isinstance(answer, Question):
@@ -184,10 +185,10 @@ def decided(seen: Seen, rules: Rules) -> Decided:
 
 
 @cache
-def after(seen: Seen, hand: Hand, outcome: EndOutcome) -> Repairing:
+def after(seen: Seen, hand: Hand, outcome: EndOutcome, rules: Rules) -> Repairing:
     """The repair's state after the answer to a send."""
     rung = Rung.END if hand is Hand.END else Rung.REPUBLISH
-    case = _case(seen)
+    case = _case(seen, rules)
     case = replace(case, repair=replace(case.repair, rung=rung))
     return Repairing[after_answer(case, SendAnswer(outcome=outcome)).state.name]
 
@@ -198,17 +199,27 @@ def _weakened(seen: Seen, rules: Rules) -> Seen:
         seen = seen._replace(is_paid=True)
     if not rules.asks_for_tries:
         seen = seen._replace(has_other=False)
+    if not rules.asks_effect:
+        seen = seen._replace(is_applied=seen.is_applied or seen.passed)
     return seen if rules.asks_offset else seen._replace(passed=True)
 
 
-def _case(seen: Seen) -> RepairCase:
+def _set_up(rules: Rules) -> Any:
+    """The group, with or without an effect query."""
+    plan = replace(_PLAN, asks_effects=rules.has_effect_query)
+    return {
+        "topic": replace(_TOPIC_PLAN, subscriptions=(plan,)),
+        "plans": (plan,),
+        "of_group": {_GROUP: GroupAnswers.of(plan, has_inbox=False)},
+    }
+
+
+def _case(seen: Seen, rules: Rules) -> RepairCase:
     repair, known = _repair(seen), _candidate(seen)
     assert repair is not None
     return RepairCase(
         unique_key=KEYS[0],
-        topic=_TOPIC_PLAN,
-        plans=(_PLAN,),
-        of_group={_GROUP: GroupAnswers(has_inbox=False)},
+        **_set_up(rules),
         repair=repair,
         now_ms=NOW_MS,
         verify_after_seconds=5.0,
@@ -282,6 +293,9 @@ def _answered(file: F, question: Question, seen: Seen) -> F:
             return file.with_group_answers("copies", {_GROUP: nothing})
         case Question.CONSUME_MODE:
             return file.with_group_answers("consume_mode", {_GROUP: ConsumeMode.PULL})
+        case Question.EFFECT_QUERY:
+            row = BusinessAnswer(BusinessState.APPLIED) if seen.is_applied else None
+            return file.with_group_answers("inbox", {_GROUP: effect_of(row)})
         case Question.FILTER_KIND:
             return file.with_group_answers("filter_kind", {_GROUP: FilterKind.TAG})
         case Question.HALF_COPIES:

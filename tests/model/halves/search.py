@@ -25,10 +25,14 @@ _WRONG = {
     Wrong.CLOSED: ("CLOSED", "END ROLLBACK was sent"),
     Wrong.RACE: ("RACE", "END was sent while a producer could answer the broker about the half"),
     Wrong.SIBLING: ("SIBLING", "the message was sent although the row may be of another try"),
+    Wrong.ROW_UNSEEN: ("ROW UNSEEN", "the message had its effect and was called unapplied"),
+    Wrong.NO_ROW: ("NO ROW", "the effect of the message was believed without a row"),
     Wrong.NOT_PASSED: ("NOT PASSED", "the message was called delivered before the group had passed a copy"),
 }
 #: With these verdicts a person hears of the message.
 _TOLD = frozenset({Known.LOST, Known.TRIES, Known.NO_TRY_DELIVERED, Known.OTHER_DELIVERED})
+#: Verdicts on a delivered message.
+_SAID = frozenset({Known.DELIVERED, Known.CONSUMED, Known.DELIVERED_NOT_APPLIED})
 #: A try that producers delivered and the ledger has settled: nothing changes any more.
 _OVER = Try(
     transaction=Transaction.COMMITTED, half=Half.ENDED, aged=1, copies=Copies.THEIRS, passed=1, known=Known.DELIVERED
@@ -72,10 +76,11 @@ def unfinished(s: State) -> tuple[str, str] | None:
                 return "LOST", "the message was committed and never delivered, and nobody is told"
             if one.half is Half.PARKED and not has_several:
                 return "LOST", "the loss of the message was proved, and nobody sends it"
-        if one.copies and one.known is not Known.DELIVERED:
+        if one.copies and one.known not in _SAID:
             return "UNACCOUNTED", "the message was delivered, and its verdict never says so"
         is_under_way = one.repair in (Repairing.OPEN, Repairing.SENDING, Repairing.SENT)
-        if one.hand or (one.copies and is_under_way):
+        is_waiting = one.copies and is_under_way and one.known is not Known.DELIVERED_NOT_APPLIED
+        if one.hand or is_waiting:
             return "UNACCOUNTED", "the repair of the message never ends"
     return None
 

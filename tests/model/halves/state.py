@@ -68,6 +68,10 @@ class Known(IntEnum):
     DELIVERED = 7
     QUARANTINED = 8
     UNKNOWN = 9
+    #: An effect query found the row of the order.
+    CONSUMED = 10
+    #: The group has passed the copy, and an effect query found no row.
+    DELIVERED_NOT_APPLIED = 11
 
 
 class Repairing(IntEnum):
@@ -101,6 +105,10 @@ class Wrong(IntEnum):
     SIBLING = 3
     #: Called DELIVERED before the group passed a copy.
     NOT_PASSED = 4
+    #: Called CONSUMED before a handler wrote the order's row, or settled by the offset alone.
+    NO_ROW = 5
+    #: Called DELIVERED_NOT_APPLIED although the order's row was there.
+    ROW_UNSEEN = 6
 
 
 class Try(NamedTuple):
@@ -117,6 +125,8 @@ class Try(NamedTuple):
     copies: Copies = Copies.NONE
     #: 1: the group's offset has passed the copies.
     passed: int = 0
+    #: 1: the group's handler has written the order's row.
+    applied: int = 0
     #: 1: the grace period, the time of the broker's own questions and the longest transaction are over.
     aged: int = 0
     known: Known = Known.NONE
@@ -177,6 +187,9 @@ class Rules:
     asks_for_tries_again: bool = True
     asks_offset: bool = True
     asks_again_for_rows: bool = True
+    #: True: an effect query proves the group's effects. False: the group's offset ends a message.
+    has_effect_query: bool = False
+    asks_effect: bool = True
     #: Right before the byte.
     looks_for_producers: bool = True
     looks_for_copies: bool = True
