@@ -23,12 +23,16 @@ SEARCHES = {
     "1 message, 2 groups, Redis loses everything or falls back": Bounds(messages=1, falls_back=True),
     "2 messages, 2 groups, 2 crashes, 1 loss of Redis, 2 lost ENDs": Bounds(),
 }
+_CALM = HalvesBounds(tries=2, leaves=0, comes=0, lost=0, crashes=0, questions=1)
 #: Of the world in which halves announce.
 SEARCHES_OF_HALVES = {
-    "halves announce, 1 try, everything twice": HalvesBounds(
-        tries=1, leaves=2, comes=2, lost=2, crashes=2, questions=3
+    "halves announce, 1 try, everything twice": (
+        HalvesBounds(tries=1, leaves=2, comes=2, lost=2, crashes=2, questions=3),
+        HalvesRules(),
     ),
-    "halves announce, 2 tries": HalvesBounds(tries=2, questions=1),
+    "halves announce, 2 tries": (HalvesBounds(tries=2, questions=1), HalvesRules()),
+    "effect query, 1 try": (HalvesBounds(tries=1, questions=3), HalvesRules(has_effect_query=True)),
+    "effect query, 2 tries": (_CALM, HalvesRules(has_effect_query=True)),
 }
 
 
@@ -50,9 +54,9 @@ def main() -> int:
         _say(f"{title}: {found.states} states, {found.steps} steps, depth {found.depth}, {seconds:.0f} s of processor")
         if found.violation is not None:
             _say(f"  {found.violation.kind}: {found.violation.detail}")
-    for title, of in SEARCHES_OF_HALVES.items():
+    for title, (of, rules) in SEARCHES_OF_HALVES.items():
         started = time.process_time()
-        seen = halves.search(of, HalvesRules())
+        seen = halves.search(of, rules)
         seconds = time.process_time() - started
         total += seen.states
         violations += bool(seen.kind)
