@@ -46,20 +46,36 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+#: Where queries prove all: as docs/how-to/install.md and install-chart.md say.
+WITHOUT_SWEEP: dict[str, Any] = {
+    "settings": SETTINGS,
+    "run": {
+        "existingSecret": "for-run",
+        "secretFiles": {"producers.0.outbox_url": None, "subscriptions.0.inbox_url": None},
+    },
+    "sweep": {
+        "existingSecret": "for-run",
+        "replicas": 0,
+        "secretFiles": {"producers.0.outbox_url": None, "subscriptions.0.inbox_url": None},
+    },
+    "prometheusRule": {"enabled": True},
+}
+
+
 @pytest.fixture(scope="module")
 def manifests(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """With everything that can be switched on."""
     return rendered(EVERYTHING, tmp_path_factory.mktemp("chart"))
 
 
-@pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
+@pytest.mark.parametrize("values", [LEAST, EVERYTHING, WITHOUT_SWEEP], ids=["least", "everything", "without sweep"])
 def test_helm_finds_no_fault_in_the_chart(values: dict[str, Any], tmp_path: Path) -> None:
     done = ran("lint", "--strict", values=values, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("release", ["1.27.0", "1.31.0", "1.37.0"])
-@pytest.mark.parametrize("values", [LEAST, EVERYTHING], ids=["least", "everything"])
+@pytest.mark.parametrize("values", [LEAST, EVERYTHING, WITHOUT_SWEEP], ids=["least", "everything", "without sweep"])
 def test_kubernetes_knows_every_field(values: dict[str, Any], release: str, tmp_path: Path) -> None:
     rendered(values, tmp_path)
     words = [validator(), "--kubernetes-version", release, "--strict", str(tmp_path / "manifests.yml")]
@@ -68,6 +84,24 @@ def test_kubernetes_knows_every_field(values: dict[str, Any], release: str, tmp_
     assert done.returncode == 0, told
     unknown = [line for line in told.splitlines() if line.startswith("WARN") and "monitoring.coreos.com" not in line]
     assert (unknown, told.count("passed for resource") >= 7) == ([], True)
+
+
+def test_where_queries_prove_all_no_sweep_runs_and_run_asks_for_no_file_of_an_outbox_or_inbox(tmp_path: Path) -> None:
+    found = rendered(WITHOUT_SWEEP, tmp_path)
+    replicas = {one["metadata"]["name"]: one["spec"]["replicas"] for one in found if one["kind"] == "Deployment"}
+    assert replicas == {f"{RELEASE}-reconciler-run": 2, f"{RELEASE}-reconciler-sweep": 0}
+    files = {
+        component: [one["name"] for one in container["env"] if one["name"].endswith("_FILE")]
+        for component, template in pods(found).items()
+        for container in template["spec"]["containers"]
+    }
+    assert files == {"run": ["RECONCILER_LEDGER__URL_FILE", "RECONCILER_REDIS__URL_FILE"], "sweep": []}
+    (rule,) = (one["spec"] for one in found if one["kind"] == "PrometheusRule")
+    ours = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
+    all_alerts, alerts = (
+        [one["alert"] for group in rules["groups"] for one in group["rules"]] for rules in (ours, rule)
+    )
+    assert alerts == [name for name in all_alerts if name != "SweepStale"]
 
 
 def test_every_pod_meets_the_restricted_standard_of_pod_security(manifests: list[dict[str, Any]]) -> None:
