@@ -59,8 +59,8 @@ def test_a_frame_that_is_cut_off_fails_its_request_at_once() -> None:
     with Peer(script) as peer, RemotingClient() as client:
         began = time.monotonic()
         with pytest.raises(ConnectionLost, match="closed by the peer"):
-            client.request(peer.address, ASK, timeout_seconds=10)
-        assert time.monotonic() - began < 5
+            client.request(peer.address, ASK, timeout_seconds=60)
+        assert time.monotonic() - began < 30
 
 
 def test_a_reset_connection_fails_its_request() -> None:

@@ -255,7 +255,7 @@ def test_commands_can_be_dropped_and_changed_on_their_way_out() -> None:
         with pytest.raises(RequestTimeout):
             client.request(peer.address, Command(code=37), timeout_seconds=30)
         client.oneway(peer.address, Command(code=37))
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 20  # no answer was waited for
         assert peer.connections == 0
         assert client.request(peer.address, _ask()).fields == {"signed": "yes"}
 
