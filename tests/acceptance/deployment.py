@@ -9,6 +9,7 @@ with Deployment(tmp_path, redis_url=..., name_servers=...) as deployed:
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -117,6 +118,12 @@ class Service:
     def output(self) -> str:
         """Everything it wrote."""
         return self.log.read_text(errors="replace")
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """What it has logged, in its order; of a line that is being written, nothing."""
+        lines = self.output.splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
 
 class Load:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -52,7 +51,7 @@ def test_losses_are_found_as_soon_as_ever_while_redis_is_an_hour_behind(
             set_clock_file(clock, wrong_by_seconds)
             committed += deployed.commit(2, lose=True, producer=producer)
             eventually(all_took_effect, within_seconds=100)
-        told = [json.loads(line) for line in service.output.splitlines() if '"round_finished"' in line]
+        told = [line for line in service.records if line["event"] == "round_finished"]
         assert max(line["clock_behind_seconds"] for line in told) > 3_000
         assert not any(line["problems"] for line in told)
         # One look at all clocks tells which of them is wrong.

@@ -58,11 +58,6 @@ def only_outage(deployed: Deployment) -> dict[str, Any]:
     return {**row, "scan_position": json.loads(row["scan_position"])}
 
 
-def log_lines(service: Service) -> list[dict[str, Any]]:
-    """The service's records, in the order in which they were written."""
-    return [json.loads(line) for line in service.output.splitlines() if line.startswith("{")]
-
-
 def applied(inbox: Path, group: str, since_ms: int, until_ms: int) -> list[str]:
     """Keys of the inbox rows of a time, both ends included."""
     return Deployment.rows(
@@ -134,7 +129,7 @@ def test_redis_away_for_20_seconds_under_load_loses_nothing(
 
 def assert_steps_in_order(service: Service, *, restarted_empty: bool) -> None:
     """Row opened, announcements suspended, scan, announcements resume, rounds resume and close the row."""
-    lines = log_lines(service)
+    lines = service.records
     events = [str(line["event"]) for line in lines]
     opened, scanned, closed = (events.index(name) for name in ("outage_opened", "outage_scanned", "outage_closed"))
     assert opened < scanned < closed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.acceptance.conftest import DeploymentFactory
@@ -77,7 +75,6 @@ def test_a_lost_message_s_trace_leads_to_its_repair_and_a_collector_that_hangs_d
         assert counted["made"] > counted["sent"] >= len(collector.spans()) - of_a_single_pass > 0
         assert service.end() == 0
 
-    lines = [json.loads(line) for line in service.output.splitlines() if line.startswith("{")]
-    assert any(line["event"] == "spans_lost" for line in lines)
-    finished = [line for line in lines if line["event"] == "round_finished"]
+    assert any(line["event"] == "spans_lost" for line in service.records)
+    finished = [line for line in service.records if line["event"] == "round_finished"]
     assert verified[0].trace_id in {line.get("trace_id") for line in finished}
