@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from reconciler.errors import BrokerUnavailable
-from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.codes import RequestCode
 from reconciler.rocketmq.wire.frame import Command
 from tests.polling import eventually
 from tests.services.certificates import Authority
+from tests.services.patient_instance import patient_client
 from tests.unit.embedded.raw_client import GROUP, HALF_TOPIC, TOPIC, RawClient, body_of, pull_fields, records
 
 START_SECONDS = 60
@@ -70,10 +70,10 @@ def test_arguments_make_it_speak_tls_and_ask_for_a_certificate(tmp_path: Path) -
     settings = TlsSettings(ca_file=str(authority.file))
     with process("--listen", "127.0.0.1:0", *files, *only) as (_, address):
         for refused in (None, settings):
-            with RemotingClient(tls=refused) as client, pytest.raises(BrokerUnavailable):
+            with patient_client(tls=refused) as client, pytest.raises(BrokerUnavailable):
                 client.request(address, ASK)
         whole = replace(settings, certificate_file=str(ours.certificate), key_file=str(ours.key))
-        with RemotingClient(tls=whole) as client:
+        with patient_client(tls=whole) as client:
             assert client.request(address, ASK).code == 0
 
 

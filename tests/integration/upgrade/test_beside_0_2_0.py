@@ -93,7 +93,7 @@ def test_a_shard_has_rounds_of_0_2_0_or_of_this_release_and_moves_when_its_lease
         told = subprocess.run(command, cwd="/", env=environment_of(old), check=True, capture_output=True, text=True)
         return [bool(got) for got in json.loads(told.stdout)]
 
-    client, clock = open_client(redis_server.url), ManualClock()
+    client, clock = open_client(redis_server.url, timeout_seconds=60), ManualClock()
     of = Subscription(environment="prod", topic="BESIDE", group="billing")
     shards = [Shard(subscription=of, number=number) for number in range(4)]
     memory, leases = RedisShardMemory(RoundRedis(client=client)), RedisRoundLeases(client, clock=clock)
