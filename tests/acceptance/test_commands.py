@@ -161,7 +161,7 @@ def answered(deployed: Deployment, answer: str) -> Ended:
 def test_open_breaker_freezes_repairs_while_verification_goes_on(tmp_path: Path, services: tuple[str, str]) -> None:
     settings = """
 [rounds]
-interval_seconds = 20
+interval_seconds = 8
 skew_margin_seconds = 0.5
 [repairs]
 check_back_wait_seconds = 0
@@ -174,7 +174,7 @@ breaker_share = 0.01
         name_servers=services[1],
         has_marked_secrets=True,
         settings=settings,
-        grace_period_seconds=20,
+        grace_period_seconds=8,
     ) as deployed:
         service = deployed.run("run")
         deployed.consume()

@@ -37,9 +37,11 @@ BODY = b"paid " * 40_000  # more than one TLS record
 
 
 @contextmanager
-def cluster_with_tls(version: str, tls: ClusterTls) -> Iterator[tuple[RocketMQCluster, TlsSettings]]:
-    """Name server and broker, and what a client of theirs needs."""
-    with RocketMQCluster(version, tls=tls) as cluster:
+def cluster_with_tls(
+    version: str, tls: ClusterTls, *, brokers: int = 1
+) -> Iterator[tuple[RocketMQCluster, TlsSettings]]:
+    """Name server and brokers, and what a client of theirs needs."""
+    with RocketMQCluster(version, tls=tls, brokers=brokers) as cluster:
         yield (
             cluster,
             TlsSettings(
@@ -147,12 +149,15 @@ def test_a_lost_end_is_found_and_repaired_over_tls(version: str, authority: Auth
 def test_an_embedded_broker_registers_at_a_real_name_server_that_enforces_tls(
     version: str, authority: Authority
 ) -> None:
-    with cluster_with_tls(version, tls_of(authority, mutual=True)) as (cluster, tls), patient_client(tls=tls) as client:
+    with (
+        cluster_with_tls(version, tls_of(authority, mutual=True), brokers=0) as (cluster, tls),
+        patient_client(tls=tls) as client,
+    ):
         names = NameServers(cluster.name_servers, client)
         with EmbeddedBroker(name_servers=cluster.name_servers, name_server_tls=tls) as broker:
-            found = eventually(lambda: names.brokers().get("embedded"), within_seconds=30)
+            found = eventually(lambda: names.brokers().get("embedded"), within_seconds=60)
             assert found.master == broker.address
-        assert eventually(lambda: "embedded" not in names.brokers(), within_seconds=30)
+        assert eventually(lambda: "embedded" not in names.brokers(), within_seconds=60)
 
 
 def refusal(address: str, tls: TlsSettings | None) -> str:
