@@ -137,7 +137,7 @@ def test_a_server_that_stops_leaves_a_process_behind(monkeypatch: pytest.MonkeyP
     found: list[AuditCheck] = []
     thread = threading.Thread(target=lambda: found.append(process.check("x")))
     thread.start()
-    eventually(lambda: process.is_running, within_seconds=10)
+    eventually(lambda: process.is_running, within_seconds=60)
     process.stop()
     thread.join(30)
     assert [(one.state, one.is_lasting) for one in found] == [(AuditState.NO_ANSWER, False)]

@@ -194,7 +194,7 @@ def test_a_process_that_ends_keeps_its_job_or_loses_what_is_done(connections: Co
     given_back = find_job(connections, job.job_id)
     assert (given_back.state, given_back.done, given_back.token) == (JobState.RUNNING, 2, None)
     heir = Worker(connections, lambda _: "sent")
-    eventually(heir.work_one, within_seconds=10)
+    eventually(heir.work_one, within_seconds=60)
     assert heir.repaired == KEYS[2:]
     assert find_job(connections, job.job_id).counts == {"sent": 4}
 

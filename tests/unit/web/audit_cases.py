@@ -90,7 +90,7 @@ def known(shelf: AuditShelf, entries: Sequence[AuditEntry]) -> Sequence[AuditChe
     """What the shelf tells of these, as soon as it waits for none of them."""
     eventually(
         lambda: all(one.state is not AuditState.WAITING for one in shelf.checks(entries)),
-        within_seconds=10,
+        within_seconds=60,
         message="every audit is known",
     )
     return shelf.checks(entries)

@@ -143,7 +143,7 @@ def test_a_link_to_the_newest_audit_calls_a_person(tmp_path: Path) -> None:
     with services.connections:
         eventually(
             lambda: "verified is 2026-11-23" in sentence_in(page_of(services, "/audits")),
-            within_seconds=10,
+            within_seconds=60,
             message="the audit is verified",
         )
         assert "nothing vouches" not in sentence_in(page_of(services, "/audits"))

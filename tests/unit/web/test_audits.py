@@ -162,7 +162,7 @@ def test_a_page_waits_for_a_verification_and_two_run_at_once(tmp_path: Path) -> 
     verify.may_answer.clear()
     shelf = cases.shelf_of(tmp_path, tmp_path, verify, clock=ManualClock())
     assert [one.state for one in shelf.checks(ENTRIES)] == [AuditState.WAITING] * 3
-    eventually(lambda: verify.asked == ["c"], within_seconds=10)
+    eventually(lambda: verify.asked == ["c"], within_seconds=60)
     shelf.checks(ENTRIES[2:])  # the page of one: it goes first
     verify.may_answer.set()
     known(shelf, ENTRIES[2:])
@@ -181,7 +181,7 @@ def test_an_audit_is_verified_again_only_when_it_is_another_one_or_old(tmp_path:
     assert verify.asked == ["c"]
     clock.advance(2)
     assert shelf.checks(one)[0].state is AuditState.VERIFIED, "what was known is told meanwhile"
-    eventually(lambda: verify.asked == ["c", "c"], within_seconds=10)
+    eventually(lambda: verify.asked == ["c", "c"], within_seconds=60)
     altered = [AuditEntry(name="c", identity="2")]
     assert shelf.checks(altered)[0].state is AuditState.WAITING, "what was known is of other files"
     known(shelf, altered)
@@ -194,7 +194,7 @@ def test_a_verification_that_failed_is_kept_for_a_day(tmp_path: Path) -> None:
     known(shelf, ENTRIES[:1])
     clock.advance(PASSING_SECONDS + 1)
     shelf.checks(ENTRIES[:1])
-    eventually(lambda: verify.asked == ["c", "c"], within_seconds=10)
+    eventually(lambda: verify.asked == ["c", "c"], within_seconds=60)
 
 
 def test_a_bug_in_one_verification_ends_all_of_them(tmp_path: Path) -> None:
