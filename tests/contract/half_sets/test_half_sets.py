@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from itertools import pairwise
 
 import pytest
@@ -184,8 +185,10 @@ def test_many_offsets_and_leases_are_asked_for_at_once(backend: Backend) -> None
 
 def test_a_dead_holders_lease_ends_by_itself(backend: Backend) -> None:
     sets, shard = backend.half_sets, backend.shard()
+    began = time.monotonic()
     assert sets.take_lease(shard, queue(), token="dead", lease_seconds=2.0)
-    assert not sets.take_lease(shard, queue(), token="heir", lease_seconds=30)
+    is_taken = sets.take_lease(shard, queue(), token="heir", lease_seconds=30)
+    assert not is_taken or time.monotonic() - began >= 2.0, "a busy machine may come late"
     eventually(lambda: sets.take_lease(shard, queue(), token="heir", lease_seconds=30), within_seconds=60)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -145,8 +146,10 @@ def test_of_eight_threads_exactly_one_claims_a_row(ledger: SqlLedger) -> None:
 def test_a_lease_that_ended_in_database_time_is_taken_over(ledger: SqlLedger) -> None:
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
     row = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0]
+    began = time.monotonic()
     assert ledger.repairs.claim(row, token="dead", lease_seconds=3.0) is not None
-    assert ledger.repairs.claim(row, token="early", lease_seconds=60) is None
+    early = ledger.repairs.claim(row, token="early", lease_seconds=3.0)
+    assert early is None or time.monotonic() - began >= 3.0, "a busy machine may come late"
     heir = eventually(lambda: ledger.repairs.claim(row, token="heir", lease_seconds=60), within_seconds=60)
     assert heir is not None
     assert heir.lease_until_ms is not None
@@ -155,8 +158,6 @@ def test_a_lease_that_ended_in_database_time_is_taken_over(ledger: SqlLedger) ->
 
 
 def test_database_time_is_the_present(ledger: SqlLedger) -> None:
-    import time
-
     before = time.time_ns() // 1_000_000
     ledger.repairs.open(ENVIRONMENT, "ORDERS", key(1), rung=Rung.END)
     created = ledger.repairs.of_keys(ENVIRONMENT, "ORDERS", [key(1)])[key(1)][0].created_at_ms
