@@ -247,8 +247,8 @@ class SharedMachine(BrokerMachine):
             self.world.topic.send(b"", tag="OTHERS")
 
 
-#: A wrong adapter is found in fewer, whatever the profile.
-TO_FIND = 300
+#: Far more than it takes to find a wrong adapter, whatever the profile: some 130, and one time in ten more than 300.
+TO_FIND = 3_000
 
 
 def run_histories(machine: type[RuleBasedStateMachine], *, number: int) -> None:
