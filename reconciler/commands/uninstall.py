@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from urllib.parse import unquote
 
 from reconciler.commands.asking.brokers import READER_GROUPS, masters
 from reconciler.commands.asking.environment import traces_of
@@ -166,11 +167,11 @@ def _logins(settings: Settings, *, has_plain_acl: bool) -> Iterator[Statements]:
     for database in configured_databases(settings):
         url = read_database_url(database.url)
         if url.username and url.scheme != "sqlite":
-            of_database.setdefault(str(url), {})[_drop_login(url, url.username)] = None
+            of_database.setdefault(str(url), {})[_drop_login(url, unquote(url.username))] = None
     yield from (Statements(place=place, statements=tuple(lines)) for place, lines in of_database.items())
     redis = read_url(settings.redis.url)
     if redis.username:
-        yield Statements(place=str(redis), statements=(f"ACL DELUSER {redis.username}",))
+        yield Statements(place=str(redis), statements=(f"ACL DELUSER {unquote(redis.username)}",))
     key = settings.rocketmq.acl.access_key
     if key is not None:
         of_key = ("deleteAccessConfig", "-a", key) if has_plain_acl else ("deleteUser", "-u", key)

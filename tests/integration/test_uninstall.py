@@ -160,6 +160,15 @@ def test_everything_else_is_printed_in_its_order_with_the_names_of_the_settings_
     assert "marked" not in str(steps)
 
 
+def test_a_login_is_dropped_by_its_name_and_not_by_the_text_of_the_url(tmp_path: Path) -> None:
+    urls = {tree: f"postgresql://sh%C3%B6p%20%25:marked@db:1/{tree}" for tree in ("outbox", "inbox", "ledger")}
+    path = settings_of(tmp_path, **urls)
+    path.write_text(path.read_text().replace("redis://reconciler:", "redis://sh%C3%B6p:"))
+    steps = steps_of(load_settings(path, {}), beside=())
+    lines = [line for step, one in steps if step is Step.LOGINS for line in one.statements]
+    assert lines == [*['DROP ROLE "shöp %";'] * 3, "ACL DELUSER shöp"]
+
+
 def test_while_something_is_away_no_outbox_and_no_inbox_is_dropped_unless_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
