@@ -183,7 +183,7 @@ def exit_codes_page() -> str:
         "`demo` whose counts do not hold",
         "2": "no answer: usage, configuration (all problems at once), a missing extra, evidence missing",
         "3": "a dependency is away, or `status`: commits are not accounted for ([what to "
-        "do](../runbooks/AccountedUntilStale.md)), or [something else has stopped](operations.md#reconciler-status); where 1 holds, too, `status` ends with 3 (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
+        "do](../runbooks/AccountedUntilStale.md)), or [something else has stopped](operations.md#reconciler-status); `scan`: the halves of a broker could not be read, or a commit query was not asked; where 1 holds, too, both end with 3 (`run`, `sweep`, `announcements` and `replay` wait and try again instead)",
         "4": "partly done: some repairs failed, were held or are not due yet, a key of `repair` waits for a person, or `repair --dry-run` found something to do; `jobs show`: keys did not end well; `uninstall` left out outboxes and inboxes that are still needed",
         "5": "what a person acts on has changed since it was looked at: nothing of it was done; the output says what is there now",
         "70": "a bug, with its traceback",
