@@ -33,7 +33,7 @@ from reconciler.contract.extras import install
 from reconciler.errors import InvalidValue, MissingDependency, TransientError, UsageError
 from reconciler.sql.awaited_connection import AwaitedConnection, engine_of, is_async_engine, on_connection, wait_for
 from reconciler.sql.callers_connection import Parameters, UnsafeConnection
-from reconciler.sql.engines import driver_error, sqlstate_of
+from reconciler.sql.driver_errors import driver_error, sqlstate_of
 
 logger = logging.getLogger(__name__)
 

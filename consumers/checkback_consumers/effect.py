@@ -17,7 +17,7 @@ from checkback_consumers.completion import Completion, KnownCompletions
 from checkback_consumers.inbox import ENDED, InboxAnswer, InboxEntry, complete_row, enter_inbox
 from checkback_consumers.sql_session import SqlSession
 from reconciler.errors import InvalidValue, UsageError
-from reconciler.sql.engines import driver_error, lacks_schema
+from reconciler.sql.driver_errors import driver_error, lacks_schema
 from reconciler.sql.rights import is_refused
 
 #: A function that runs the business writes on the connection, and raises to roll back. If the handler is a coroutine,

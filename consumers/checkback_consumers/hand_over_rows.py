@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from reconciler.contract.tables import HoldKind, Rung
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.sql.engines import reading, shown
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.repair_claims import RepairClaims
 from reconciler.sql.rights import is_refused

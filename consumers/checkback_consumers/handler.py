@@ -38,7 +38,7 @@ from reconciler.errors import Collision, InvalidValue, ReconcilerError, UsageErr
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.wire.codes import DISCARD_TOPIC, HALF_TOPICS
 from reconciler.sql.awaited_connection import connections_max, is_async_engine
-from reconciler.sql.engines import class_names, driver_error, lacks_schema, sqlstate_of
+from reconciler.sql.driver_errors import class_names, driver_error, lacks_schema, sqlstate_of
 from reconciler.sql.rights import is_refused
 
 if TYPE_CHECKING:

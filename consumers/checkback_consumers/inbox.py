@@ -24,7 +24,7 @@ from checkback_consumers.errors import InboxNotReached, IncompleteEffect
 from checkback_consumers.sql_session import SqlSession
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, INBOX, is_former_name_of_another
 from reconciler.errors import Collision, InvalidValue, TransientError, UsageError
-from reconciler.sql.engines import now_ms_sql
+from reconciler.sql.database_time import now_ms_sql
 from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt
 

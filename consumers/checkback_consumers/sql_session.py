@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
-from reconciler.sql.engines import driver_error
+from reconciler.sql.driver_errors import driver_error
 
 _NAME = re.compile(r":([a-z_]+)")
 _MYSQL_DUPLICATE_ENTRY = 1062  # ER_DUP_ENTRY

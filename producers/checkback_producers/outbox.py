@@ -29,20 +29,9 @@ from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, Ma
 from reconciler.policy.sweeping import OutboxFact, SettledTags
 from reconciler.sql.awaited_connection import AwaitedConnection, on_connection, wait_for
 from reconciler.sql.callers_connection import CallersConnection, UnsafeConnection
-from reconciler.sql.engines import (
-    asked_once,
-    database_now_ms,
-    driver_error,
-    is_integrity_error,
-    lacks_schema,
-    now_ms,
-    now_ms_sql,
-    open_engine,
-    reading,
-    shown,
-    translate_driver_error,
-    writing,
-)
+from reconciler.sql.database_time import asked_once, database_now_ms, now_ms, now_ms_sql
+from reconciler.sql.driver_errors import driver_error, is_integrity_error, lacks_schema, shown, translate_driver_error
+from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.identity import SIGN_OF_LIFE_ID, read_identity
 from reconciler.sql.kept_texts import require_kept, texts_in_doubt

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from reconciler.sql.engines import now_ms
+from reconciler.sql.database_time import now_ms
 
 _EFFECTS = sa.table(
     "effects", sa.column("consumer_group"), sa.column("key"), sa.column("number"), sa.column("applied_at_ms")

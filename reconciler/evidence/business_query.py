@@ -37,7 +37,8 @@ from reconciler.policy.commit_query import (
     unknown,
 )
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
-from reconciler.sql.engines import OTHERS_TABLES_OPTION, class_names, driver_error, open_engine
+from reconciler.sql.driver_errors import OTHERS_TABLES_OPTION, class_names, driver_error
+from reconciler.sql.engines import open_engine
 from reconciler.sql.witness_database import WitnessDatabase
 
 #: Longest time of a statement, and least pause before the next statement.

@@ -17,9 +17,10 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import INBOX
 from reconciler.errors import DatabaseAway, ReconcilerError
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
-from reconciler.sql.engines import is_whole_number, reading, shown
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading
 from reconciler.sql.key_probes import key_that_meets
-from reconciler.sql.tables import inbox
+from reconciler.sql.tables import inbox, is_whole_number
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, absence
 
 #: Maximum number of keys of one query, below every database's limit of parameters (SQLite 3.31: 999).

@@ -19,7 +19,8 @@ from reconciler.errors import ReconcilerError
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.silence import PAUSES
-from reconciler.sql.engines import open_engine, shown
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import open_engine
 from reconciler.sql.key_probes import key_that_meets
 from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import outbox

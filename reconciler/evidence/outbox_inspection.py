@@ -21,7 +21,8 @@ from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.evidence import InboxEvidence
 from reconciler.policy.ports.ledger import Candidates
-from reconciler.sql.engines import database_now_ms, now_ms, reading
+from reconciler.sql.database_time import database_now_ms, now_ms
+from reconciler.sql.engines import reading
 from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import has_key

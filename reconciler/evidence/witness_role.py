@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.errors import ReconcilerError
-from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.products import THE_SERVER, Product, product_of
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity

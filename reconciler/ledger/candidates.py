@@ -19,9 +19,8 @@ from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.ledger.undecided import is_undecided, undecided_rows
 from reconciler.policy.ports.ledger import Candidate, UndecidedRows, VerdictEntry
-from reconciler.sql.engines import is_whole_number
 from reconciler.sql.key_probes import has_key, probe
-from reconciler.sql.tables import candidate
+from reconciler.sql.tables import candidate, is_whole_number
 
 _NEWER = (candidate.c.undecided_by, candidate.c.undecided_since_ms)
 #: The columns that ledgers of older releases have, too.

@@ -14,7 +14,8 @@ from reconciler.contract.facts import Fact
 from reconciler.contract.row_rules import aged_by_ms
 from reconciler.errors import InvariantViolation
 from reconciler.ledger.repair_answers import RepairAnswers
-from reconciler.sql.engines import asked_once, now_ms, reading, writing
+from reconciler.sql.database_time import asked_once, now_ms
+from reconciler.sql.engines import reading, writing
 
 #: Maximum number of rows of one statement. SQLite allows 32 766 parameters, and a candidate row has 14.
 ROWS_A_STATEMENT = 500

@@ -19,8 +19,7 @@ from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor
-from reconciler.sql.engines import is_whole_number
-from reconciler.sql.tables import floor
+from reconciler.sql.tables import floor, is_whole_number
 
 _PROOF = floor.c.proof.name
 _LEAST = tuple(column for column in floor.c if column.name != _PROOF)

@@ -17,7 +17,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.tables import JOB, JobKind, JobState
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.paging import Walk, done_by, equal, within
-from reconciler.sql.engines import asked_once
+from reconciler.sql.database_time import asked_once
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import ATTEMPTS_MAX, ENDED_JOBS, ClaimedJob, Job, JobChange, WantedJob

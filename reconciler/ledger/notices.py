@@ -31,9 +31,8 @@ from reconciler.contract.tables import (
 )
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.holds import SqlHolds, end_and_reason
-from reconciler.sql.engines import is_whole_number
 from reconciler.sql.stranded_leases import StrandedLeases
-from reconciler.sql.tables import candidate, hold, outage, repair
+from reconciler.sql.tables import candidate, hold, is_whole_number, outage, repair
 from reconciler.sql.tables import notice as notice_table
 from reconciler.telling import account
 from reconciler.telling.conversations import (

@@ -14,9 +14,8 @@ from reconciler.contract.tables import OUTAGE
 from reconciler.errors import DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.policy.ports.ledger import Outage
-from reconciler.sql.engines import is_whole_number
+from reconciler.sql.tables import is_whole_number, round_row
 from reconciler.sql.tables import outage as outage_table
-from reconciler.sql.tables import round_row
 
 _ROWS = RowReader(OUTAGE)
 

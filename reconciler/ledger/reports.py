@@ -26,13 +26,13 @@ from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.rounds import newest_of_all, newest_of_shards, round_of, rounds_of
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
-from reconciler.sql.engines import is_whole_number
 from reconciler.sql.repair_claims import repair_of
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import (
     candidate,
     environment_row,
     hold,
+    is_whole_number,
     operator_action,
     outage,
     quarantine,

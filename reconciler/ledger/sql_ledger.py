@@ -30,7 +30,7 @@ from reconciler.ledger.reports import SqlReports
 from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.rounds import SqlRounds
 from reconciler.ledger.seen_queues import SqlSeenQueues
-from reconciler.sql.engines import now_ms
+from reconciler.sql.database_time import now_ms
 
 
 class SqlLedger:

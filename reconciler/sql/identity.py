@@ -9,7 +9,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from reconciler.errors import ConfigurationError, warn_of_former_paths
-from reconciler.sql.engines import reading, shown, writing
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading, writing
 from reconciler.sql.tables import outbox_identity
 
 #: The row that identifies the database.

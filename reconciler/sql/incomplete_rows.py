@@ -15,7 +15,9 @@ import sqlalchemy as sa
 
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FORMER_NAMES_TOPIC, Ending
-from reconciler.sql.engines import database_now_ms, reading, shown, writing
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading, writing
 from reconciler.sql.folded_names import is_exactly
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import inbox

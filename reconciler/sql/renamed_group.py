@@ -16,7 +16,8 @@ from sqlalchemy.exc import IntegrityError
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.sql.engines import reading, shown, writing
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading, writing
 from reconciler.sql.folded_names import FOLDED_REMEDY, folded_columns
 from reconciler.sql.tables import column_names, inbox
 from reconciler.sql.timely_pages import TimelyPages

@@ -30,7 +30,8 @@ from reconciler.contract.tables import EVERY_GROUP, REPAIR, RepairState, Rung
 from reconciler.errors import InvariantViolation
 from reconciler.policy.evidence import StoredMessage, TransactionState
 from reconciler.policy.ports.ledger import Repair, RepairChange
-from reconciler.sql.engines import asked_once, now_ms, reading, writing
+from reconciler.sql.database_time import asked_once, now_ms
+from reconciler.sql.engines import reading, writing
 from reconciler.sql.stranded_leases import StrandedLeases
 from reconciler.sql.tables import repair as repair_table
 

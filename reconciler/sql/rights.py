@@ -11,7 +11,8 @@ from sqlalchemy.exc import DBAPIError
 
 from reconciler.contract.facts import Fact
 from reconciler.errors import ReconcilerError
-from reconciler.sql.engines import class_names, lacks_schema, sqlstate_of, translated_errors
+from reconciler.sql.driver_errors import class_names, lacks_schema, sqlstate_of
+from reconciler.sql.engines import translated_errors
 
 #: ER_TABLEACCESS_DENIED_ERROR and ER_COLUMNACCESS_DENIED_ERROR of MySQL and MariaDB.
 _MYSQL_REFUSALS = (1142, 1143)

@@ -20,7 +20,8 @@ from reconciler.contract.extras import install
 from reconciler.contract.secret import Secret
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency, without_remedy
-from reconciler.sql.engines import open_engine, reading, shown, translated_errors, writing
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import open_engine, reading, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
 from reconciler.sql.rights import is_refused
 from reconciler.sql.table_shapes import missing_tables

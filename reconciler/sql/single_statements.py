@@ -18,14 +18,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.contract.secret import Secret
 from reconciler.errors import DatabaseAway
-from reconciler.sql.engines import (
-    LOCK_TIMEOUT_SECONDS_DEFAULT,
-    away,
-    is_silent,
-    open_engine,
-    shown,
-    translate_driver_error,
-)
+from reconciler.sql.driver_errors import away, is_silent, shown, translate_driver_error
+from reconciler.sql.engines import LOCK_TIMEOUT_SECONDS_DEFAULT, open_engine
 from reconciler.sql.pools import close_engine, replace_pool
 from reconciler.sql.silence import asking
 

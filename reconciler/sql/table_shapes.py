@@ -18,7 +18,8 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LATER_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.errors import ConfigurationError
-from reconciler.sql.engines import reading, shown
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import reading
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import column_type, inbox_metadata, is_view, ledger_metadata, outbox_metadata
 

@@ -184,6 +184,12 @@ def is_view(connection: sa.Connection, table: str) -> bool:
     return is_table is not None and not is_table
 
 
+def is_whole_number(column: sa.ColumnElement[int], dialect: str) -> sa.ColumnElement[bool]:
+    """Returns a condition that is false for text, bytes and fractions. Only SQLite stores these in a column of whole
+    numbers."""
+    return sa.func.typeof(column) == "integer" if dialect == "sqlite" else sa.true()
+
+
 warn_of_former_paths(
     __name__,
     {

@@ -10,7 +10,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from reconciler.sql.engines import class_names, reading
+from reconciler.sql.driver_errors import class_names
+from reconciler.sql.engines import reading
 from reconciler.sql.silence import STATEMENT_SECONDS_OPTION
 
 #: MySQL's number of the error "Unknown system variable".

@@ -36,7 +36,8 @@ from reconciler.contract.facts import Code, Fact
 from reconciler.errors import DatabaseSilent, ReconcilerError, StatementTooSlow
 from reconciler.policy.evidence import Presence, WitnessAnswer
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
-from reconciler.sql.engines import class_names, is_silent, lacks_schema, reading, shown, translated_errors
+from reconciler.sql.driver_errors import class_names, is_silent, lacks_schema, shown
+from reconciler.sql.engines import reading, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe
 from reconciler.sql.silence import slowness_of

@@ -24,7 +24,8 @@ from reconciler.settings.rocketmq import AclSettings, TlsSection
 from reconciler.settings.schema import Settings
 from reconciler.shards.access import RedisClient, RedisSilences, open_client
 from reconciler.silence import NEVER, PAUSES
-from reconciler.sql.engines import database_now_ms, open_engine, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine, reading
 from reconciler.sql.pools import close_engine
 from reconciler.sql.time_outs import missing_time_out
 from reconciler.words import said

@@ -47,7 +47,8 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.unique_keys import UniqueKeyGenerator
 from reconciler.sql import schema
-from reconciler.sql.engines import now_ms, open_engine
+from reconciler.sql.database_time import now_ms
+from reconciler.sql.engines import open_engine
 from tests.acceptance.command import reconciler
 from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
 from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked

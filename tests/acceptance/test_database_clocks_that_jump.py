@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.retention import SqlRetention
 from reconciler.sql import schema, tables
-from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.pools import close_engine
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service

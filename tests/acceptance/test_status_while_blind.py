@@ -17,7 +17,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.message import Message
-from reconciler.sql.engines import NOW_MS_SQL
+from reconciler.sql.database_time import NOW_MS_SQL
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment

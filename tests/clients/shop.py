@@ -7,7 +7,8 @@ from collections.abc import Callable
 import sqlalchemy as sa
 
 from reconciler.rocketmq.client.admin import Admin
-from reconciler.sql.engines import now_ms, open_engine
+from reconciler.sql.database_time import now_ms
+from reconciler.sql.engines import open_engine
 from tests.acceptance.deployment import Deployment
 from tests.clients.foreign_client import ForeignClient
 from tests.polling import eventually

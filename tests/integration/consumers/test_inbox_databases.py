@@ -24,7 +24,8 @@ from reconciler.errors import Collision, DatabaseAway, UsageError
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.evidence import Presence
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
-from reconciler.sql.engines import database_now_ms, open_engine
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key

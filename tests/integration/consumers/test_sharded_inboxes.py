@@ -27,7 +27,8 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.policy.sweeping import SweepRules, SweptSubscription
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
-from reconciler.sql.engines import database_now_ms, open_engine, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, outbox, outbox_metadata
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message

@@ -24,7 +24,8 @@ from reconciler.ledger.repairs import SqlRepairs
 from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.sql import schema
-from reconciler.sql.engines import now_ms, open_engine
+from reconciler.sql.database_time import now_ms
+from reconciler.sql.engines import open_engine
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate, inbox
 from reconciler.sql.witness_database import WitnessDatabase

@@ -24,7 +24,8 @@ from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import InboxRow, Lookup, OutboxRow
 from reconciler.policy.round import ReconcileRound
 from reconciler.sql import schema, tables
-from reconciler.sql.engines import database_now_ms, open_engine, reading, writing
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.witness_database import WitnessDatabase
 from reconciler.words import said
 from tests.services import mariadb, postgres

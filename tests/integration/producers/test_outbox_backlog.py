@@ -9,7 +9,8 @@ from checkback_producers.outbox import SqlOutbox
 from reconciler.clock import SystemClock
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.sql import schema
-from reconciler.sql.engines import database_now_ms, open_engine
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import outbox, outbox_identity
 
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from checkback_producers.outbox import SqlOutbox
-from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import reading
 from tests.unit.producers.world import GROUP, World, new_key
 
 DAY_MS = 86_400_000

@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from reconciler.policy.sweeping import OutboxFact, SettledTags
-from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import reading
 from tests.unit.producers.world import GROUP, World, new_key
 
 BILLING = ("ORDERS", "billing")

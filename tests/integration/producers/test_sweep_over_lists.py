@@ -11,7 +11,8 @@ import sqlalchemy as sa
 from reconciler.embedded.server import EmbeddedBroker
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.settings.file import load_settings
-from reconciler.sql.engines import database_now_ms, open_engine, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
 from reconciler.wiring.connections import Connections

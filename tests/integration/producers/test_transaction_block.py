@@ -17,7 +17,7 @@ from reconciler.contract.content_digest import content_digest
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerUnavailable, ConfigurationError, RequestTimeout, UsageError
 from reconciler.policy.evidence import EndOutcome, SendAnswer
-from reconciler.sql.engines import now_ms_sql
+from reconciler.sql.database_time import now_ms_sql
 from tests.unit.producers.world import TOPIC, World, message
 
 

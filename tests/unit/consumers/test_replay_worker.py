@@ -19,7 +19,8 @@ from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import DatabaseAway, InvalidValue
 from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.ledger import Repair
-from reconciler.sql.engines import database_now_ms, writing
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import writing
 from reconciler.sql.tables import inbox, repair
 from tests.unit.consumers.messages import (
     KeptRecorder,

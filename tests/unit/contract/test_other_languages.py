@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql
 
 from checkback_consumers import inbox
 from checkback_producers import outbox
-from reconciler.sql.engines import now_ms
+from reconciler.sql.database_time import now_ms
 from reconciler.sql.tables import outbox as outbox_table
 
 ROOT = Path(__file__).parents[3]

@@ -19,7 +19,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.errors import BrokerUnavailable, DatabaseAway
 from reconciler.policy.evidence import InboxRow, Lookup, Presence, WitnessAnswer
 from reconciler.policy.sweeping import SweepRules, SweptSubscription
-from reconciler.sql.engines import database_now_ms, reading
+from reconciler.sql.database_time import database_now_ms
+from reconciler.sql.engines import reading
 from reconciler.sql.tables import outbox_identity
 from tests.unit.producers.world import GROUP, TOPIC, MemoryAnnouncements, World, message, new_key
 

@@ -14,7 +14,8 @@ from reconciler.commands.explain import Explanation
 from reconciler.commands.status.report import StatusReport
 from reconciler.contract.subscription import Subscription
 from reconciler.evidence.inbox import SqlInboxEvidence
-from reconciler.sql.engines import open_engine, shown
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox_metadata
 from reconciler.sql.witness_database import DatabaseRole, absence
 from reconciler.telling.life_story import LifeStory

@@ -24,7 +24,8 @@ from reconciler.errors import ReconcilerError
 from reconciler.instrumentation.log import configure_logging
 from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client
-from reconciler.sql.engines import away, open_engine
+from reconciler.sql.driver_errors import away
+from reconciler.sql.engines import open_engine
 from reconciler.wiring.databases import inbox_databases, outbox_databases
 from tests.examples import examples
 

@@ -16,17 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
-from reconciler.sql.engines import (
-    NOW_MS_SQL,
-    away,
-    database_now_ms,
-    driver_error,
-    missing_driver,
-    now_ms,
-    open_engine,
-    reading,
-    writing,
-)
+from reconciler.sql.database_time import NOW_MS_SQL, database_now_ms, now_ms
+from reconciler.sql.driver_errors import away, driver_error
+from reconciler.sql.engines import missing_driver, open_engine, reading, writing
 from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import inbox, inbox_metadata
 from tests.import_path import ROOT

@@ -18,7 +18,8 @@ from alembic import command
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, reading, shown, writing
+from reconciler.sql.driver_errors import shown
+from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import ensure_identity, read_identity
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_identity, outbox_metadata
 
