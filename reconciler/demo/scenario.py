@@ -163,21 +163,21 @@ class Scenario:
         if Rung.HAND_OVER.value in self._job.repair_order:
             for group in (REFERENCE, LAGGING):
                 self._start_replay(group)
-        self._resume()
+        self._lift_brakes()
         before = self._job.messages - self._job.lose
 
         def repaired() -> bool:
             self._tend_consumers()
             self._children.require_alive()
             if self._ledger("SELECT count(*) FROM reconciler_hold"):
-                self._resume()  # the demo's losses come at once, so they rightly open the breaker
+                self._lift_brakes()  # the demo's losses come at once, so they rightly open the breaker
             effects = self._effects(REFERENCE)
             self._count(task, max(0, effects - before))
             return effects >= self._job.messages
 
         self._wait(repaired, "every lost message has taken effect in the reference group")
 
-    def _resume(self) -> None:
+    def _lift_brakes(self) -> None:
         # If the breaker opens meanwhile, the next call closes it.
         with Connections.for_one_answer(self._settings()) as connections, suppress(ChangedMeanwhile):
             for breaker in (False, True):
