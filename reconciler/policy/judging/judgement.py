@@ -7,7 +7,7 @@ answer, the verdict is UNKNOWN and the key stays pending.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciler.contract.facts import Fact
@@ -118,8 +118,11 @@ _UNSEEN = frozenset({Verdict.UNKNOWN, Verdict.REJECTED})
 
 def judge(suspect: Suspect) -> Judgement | Question:
     """Returns the verdict, or the next question."""
-    for stage in _STAGES:
-        answer = stage(suspect)
+    for stage in (
+        _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _effect_without_copy,
+        _young, _half, _parked,
+    ):  # fmt: skip
+        answer: Answer = stage(suspect)
         if answer is not None:
             break
     else:
@@ -128,17 +131,28 @@ def judge(suspect: Suspect) -> Judgement | Question:
     return _unforgotten(_after_repair(_beyond_inbox(_damaged(answer, suspect), suspect), suspect), suspect)
 
 
-def _unforgotten(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Keeps the delivery of another half that an earlier look saw, even if this look got no answer, because the copy of
-    that half may have been deleted since."""
-    if isinstance(answer, Question) or answer.undecided_by is not Undecided.WITNESS:
-        return answer
-    delivered = delivered_sibling(suspect)
-    return answer if delivered is None else _doubted(delivered)
+def state_of(verdict: Verdict) -> CandidateState:
+    """Returns the state of a verdict. Keys that are SETTLED or QUARANTINED leave pending; OPEN keys stay."""
+    if verdict in SETTLING:
+        return CandidateState.SETTLED
+    return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
 
 
-def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Judgement:
-    return Judgement(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
+def missed_commit(suspect: Suspect) -> Judgement | None:
+    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows no row. Then the outbox that
+    was asked is the wrong one, or only a part of the right one.
+
+    No verdict on such a key would be proved: a former primary, a clone and another schema answer like the outbox.
+    """
+    for named in suspect.named_outboxes:
+        if (missed := suspect.topic.evidence.missed_row(named, suspect.outbox)) is not None:
+            return Judgement(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
+    return None
+
+
+def incomplete_effect(halfway: Fact) -> Fact:
+    """Returns the fact that an inbox has the key, and that its effect may be incomplete."""
+    return INCOMPLETE(why=halfway)
 
 
 def _effect(suspect: Suspect) -> Answer:
@@ -177,9 +191,13 @@ def _effect_by_query(answer: Lookup[InboxRow] | None) -> Judgement | None:
     return Judgement(verdict=Verdict.CONSUMED, reason=CONSUMED_BY_QUERY())
 
 
-def incomplete_effect(halfway: Fact) -> Fact:
-    """Returns the fact that an inbox has the key, and that its effect may be incomplete."""
-    return INCOMPLETE(why=halfway)
+def _unknown(reason: Fact, by: Undecided | None = None, *, wait_seconds: float | None = None) -> Judgement:
+    return Judgement(verdict=Verdict.UNKNOWN, reason=reason, wait_seconds=wait_seconds, undecided_by=by)
+
+
+def _contradicted(suspect: Suspect) -> Judgement | None:
+    reason = contradiction(suspect.outbox)
+    return None if reason is None else Judgement(verdict=Verdict.COLLISION, reason=reason)
 
 
 def _under_repair(suspect: Suspect) -> Answer:
@@ -203,6 +221,12 @@ def _wanted(suspect: Suspect) -> Answer:
     return None if suspect.commit is None else _filtered(suspect, suspect.commit.tag)
 
 
+def _filtered(suspect: Suspect, tag: str | None) -> Judgement | None:
+    if suspect.plan.accepts(tag):
+        return None
+    return Judgement(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
+
+
 def _unheard_of(suspect: Suspect) -> Answer:
     """Settles a key without commit and known copy. No broker is asked, so forged keys cost the brokers nothing."""
     is_unseen = suspect.known is None or (suspect.known.loss_verdict is None and suspect.known.verdict in _UNSEEN)
@@ -210,15 +234,18 @@ def _unheard_of(suspect: Suspect) -> Answer:
     return _commit(suspect) if is_unseen and is_answered and suspect.commit is None else None
 
 
-def _contradicted(suspect: Suspect) -> Judgement | None:
-    reason = contradiction(suspect.outbox)
-    return None if reason is None else Judgement(verdict=Verdict.COLLISION, reason=reason)
-
-
-def _filtered(suspect: Suspect, tag: str | None) -> Judgement | None:
-    if suspect.plan.accepts(tag):
+def _commit(suspect: Suspect) -> Answer:
+    """Asks for the evidence of the commit; without that evidence a copy has nothing to be compared with."""
+    if not suspect.has_outbox:
         return None
-    return Judgement(verdict=Verdict.FILTERED, reason=NOT_TAKEN(tag=repr(tag)))
+    if suspect.outbox is None:
+        return _unknown(OUTBOX_NOT_ASKED(), Undecided.WITNESS)
+    if suspect.outbox.is_unknown:
+        return _unknown(outbox_unknown(suspect.outbox), suspect.outbox.undecided_by)
+    if suspect.commit is not None:
+        return None
+    reason = NO_ROW() if suspect.row is None else ROLLED_BACK()
+    return missed_commit(suspect) or Judgement(verdict=Verdict.REJECTED, reason=reason)
 
 
 def _gate(suspect: Suspect) -> Answer:
@@ -282,13 +309,6 @@ def _past_copies(suspect: Suspect, copies: Sequence[StoredMessage]) -> Judgement
     return Judgement(verdict=verdict, reason=PASSED_BY_QUERY() if suspect.group.asks_effects else PASSED())
 
 
-def _before_since(suspect: Suspect) -> Judgement:
-    """Returns the verdict on a message that was given to groups before this group counts. The message is neither sent
-    for this group alone nor called unapplied."""
-    reason = GIVEN_BEFORE(given_ms=suspect.given_ms or 0, since_ms=suspect.plan.since_ms or 0)
-    return Judgement(verdict=Verdict.BEFORE_SINCE, reason=reason)
-
-
 def _why_in_doubt(suspect: Suspect) -> Fact:
     match suspect.group.consume_mode:
         case ConsumeMode.POP:
@@ -306,36 +326,17 @@ def _by_in_doubt(suspect: Suspect) -> Undecided:
     return Undecided.WITNESS
 
 
+def _before_since(suspect: Suspect) -> Judgement:
+    """Returns the verdict on a message that was given to groups before this group counts. The message is neither sent
+    for this group alone nor called unapplied."""
+    reason = GIVEN_BEFORE(given_ms=suspect.given_ms or 0, since_ms=suspect.plan.since_ms or 0)
+    return Judgement(verdict=Verdict.BEFORE_SINCE, reason=reason)
+
+
 def _are_all_there(copies: Sequence[StoredMessage], again: Sequence[StoredMessage]) -> bool:
     """Returns True if no copy was deleted meanwhile. Brokers delete the oldest copies first, and a copy for the next
     try is younger than the copy that it repeats."""
     return {(c.broker, c.commit_log_offset) for c in copies} <= {(c.broker, c.commit_log_offset) for c in again}
-
-
-def _commit(suspect: Suspect) -> Answer:
-    """Asks for the evidence of the commit; without that evidence a copy has nothing to be compared with."""
-    if not suspect.has_outbox:
-        return None
-    if suspect.outbox is None:
-        return _unknown(OUTBOX_NOT_ASKED(), Undecided.WITNESS)
-    if suspect.outbox.is_unknown:
-        return _unknown(outbox_unknown(suspect.outbox), suspect.outbox.undecided_by)
-    if suspect.commit is not None:
-        return None
-    reason = NO_ROW() if suspect.row is None else ROLLED_BACK()
-    return missed_commit(suspect) or Judgement(verdict=Verdict.REJECTED, reason=reason)
-
-
-def missed_commit(suspect: Suspect) -> Judgement | None:
-    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows no row. Then the outbox that
-    was asked is the wrong one, or only a part of the right one.
-
-    No verdict on such a key would be proved: a former primary, a clone and another schema answer like the outbox.
-    """
-    for named in suspect.named_outboxes:
-        if (missed := suspect.topic.evidence.missed_row(named, suspect.outbox)) is not None:
-            return Judgement(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
-    return None
 
 
 def _trusted(suspect: Suspect) -> Answer:
@@ -350,11 +351,6 @@ def _trusted(suspect: Suspect) -> Answer:
         return _unknown(UNPROVED(), Undecided.SET_UP)
     doubt = doubt_of_announcement(suspect)
     return _unknown(doubt, Undecided.SET_UP) if isinstance(doubt, Fact) else doubt
-
-
-def _effect_without_copy(suspect: Suspect) -> Answer:
-    """Looks for an effect without a copy before anything is called lost."""
-    return Question.EFFECT_QUERY if may_own_effect(suspect) else None
 
 
 def _row_of_business(suspect: Suspect) -> Answer:
@@ -381,8 +377,8 @@ def _row_of_business(suspect: Suspect) -> Answer:
     return _not_committed(suspect.business, suspect.plan)
 
 
-def _doubted(doubt: SiblingDoubt) -> Judgement:
-    return _unknown(doubt.reason, doubt.by, wait_seconds=doubt.wait_seconds)
+def _parked_silent(parked: Lookup[StoredMessage]) -> Fact:
+    return PARKED_UNKNOWN(why=parked.reason)
 
 
 def _without_half(suspect: Suspect) -> Judgement:
@@ -399,6 +395,10 @@ def _without_half(suspect: Suspect) -> Judgement:
     return _given_up(known.verdict, reason_in(known.evidence) if had_half else reason)
 
 
+def _doubted(doubt: SiblingDoubt) -> Judgement:
+    return _unknown(doubt.reason, doubt.by, wait_seconds=doubt.wait_seconds)
+
+
 def _given_up(verdict: Verdict, why: Fact) -> Judgement:
     return Judgement(verdict=Verdict.QUARANTINED, reason=GIVEN_UP(verdict=str(verdict), why=why))
 
@@ -413,6 +413,11 @@ def _not_committed(business: BusinessAnswer, plan: SubscriptionPlan) -> Judgemen
         # asked for again.
         return Judgement(verdict=Verdict.REJECTED, reason=reason)
     return _unknown(reason, Undecided.WITNESS)
+
+
+def _effect_without_copy(suspect: Suspect) -> Answer:
+    """Looks for an effect without a copy before anything is called lost."""
+    return Question.EFFECT_QUERY if may_own_effect(suspect) else None
 
 
 def _young(suspect: Suspect) -> Answer:
@@ -473,10 +478,6 @@ def _rolled_back_or_parked(suspect: Suspect) -> Judgement | Question:
     return Judgement(verdict=Verdict.ROLLED_BACK_WRONGLY, reason=ROLLED_BACK_WRONGLY())
 
 
-def _parked_silent(parked: Lookup[StoredMessage]) -> Fact:
-    return PARKED_UNKNOWN(why=parked.reason)
-
-
 def _parked(suspect: Suspect) -> Answer:
     """Stage 5: looks for a parked copy. The broker has given up asking, and the half copies are gone."""
     own = suspect.own_parked
@@ -509,20 +510,6 @@ def _other(suspect: Suspect, kind: str, copy: StoredMessage) -> Fact | None:
     if kind == "committed":
         return difference(copy, suspect.message)
     return disagreement(copy, topic=suspect.topic, row=suspect.message)
-
-
-_STAGES: tuple[Callable[[Suspect], Answer], ...] = (
-    _effect, _under_repair, _wanted, _unheard_of, _gate, _commit, _committed_copy, _trusted, _effect_without_copy,
-    _young, _half, _parked,
-)  # fmt: skip
-
-
-def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
-    """Doubts a loss whose group may have deleted the row of the effect."""
-    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or suspect.now_ms is None:
-        return answer
-    why = why_row_may_be_gone(suspect, now_ms=suspect.now_ms)
-    return answer if why is None else _given_up(answer.verdict, why)
 
 
 def _unless_deleted(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
@@ -572,6 +559,14 @@ def _damaged(answer: Judgement | Question, suspect: Suspect) -> Judgement | Ques
     return Judgement(verdict=Verdict.QUARANTINED, reason=DAMAGED(looks=suspect.damaged_looks, damage=damage))
 
 
+def _beyond_inbox(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
+    """Doubts a loss whose group may have deleted the row of the effect."""
+    if not isinstance(answer, Judgement) or answer.verdict not in LOSSES or suspect.now_ms is None:
+        return answer
+    why = why_row_may_be_gone(suspect, now_ms=suspect.now_ms)
+    return answer if why is None else _given_up(answer.verdict, why)
+
+
 def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
     """Leaves a loss to a person if its repair has ended without an effect, because no loss is repaired twice.
 
@@ -586,8 +581,10 @@ def _after_repair(answer: Judgement | Question, suspect: Suspect) -> Judgement |
     return answer
 
 
-def state_of(verdict: Verdict) -> CandidateState:
-    """Returns the state of a verdict. Keys that are SETTLED or QUARANTINED leave pending; OPEN keys stay."""
-    if verdict in SETTLING:
-        return CandidateState.SETTLED
-    return CandidateState.QUARANTINED if verdict in QUARANTINING else CandidateState.OPEN
+def _unforgotten(answer: Judgement | Question, suspect: Suspect) -> Judgement | Question:
+    """Keeps the delivery of another half that an earlier look saw, even if this look got no answer, because the copy of
+    that half may have been deleted since."""
+    if isinstance(answer, Question) or answer.undecided_by is not Undecided.WITNESS:
+        return answer
+    delivered = delivered_sibling(suspect)
+    return answer if delivered is None else _doubted(delivered)
