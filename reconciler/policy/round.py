@@ -4,27 +4,21 @@ token buckets and cursors are in memory, so a crash between any two lines costs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
-from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
-from reconciler.contract.verdicts import LOSSES, Verdict
-from reconciler.errors import ChangedMeanwhile, InvalidValue, RedisAway
+from reconciler.contract.tables import HoldKind
+from reconciler.errors import RedisAway
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
 from reconciler.policy.events import (
     EventSink,
-    KeysLeft,
-    LeftKey,
-    NewLoss,
     OutageClosed,
     OutageOpened,
     RoundFinished,
-    VerdictsWritten,
 )
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
@@ -36,15 +30,17 @@ from reconciler.policy.judging.judge import Judge, JudgedKey
 from reconciler.policy.judging.selection import SuspectSelection, SuspectSelector, WatermarkGate, gate_of
 from reconciler.policy.judging.suspect import Suspect
 from reconciler.policy.judging.tag_filter import TagFilter
+from reconciler.policy.keys_by_hand import KeysByHand
+from reconciler.policy.known_plans import KnownPlans
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
-from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS, OutboxEvidence
-from reconciler.policy.ports.ledger import Candidate, Candidates, Outage, Outages, Repairs, VerdictEntry
+from reconciler.policy.ports.evidence import OutboxEvidence
+from reconciler.policy.ports.ledger import Candidates, Outage, Outages, Repairs
 from reconciler.policy.ports.rounds import ShardMemory
-from reconciler.policy.repairing.case import HandOverByHand, RepairOutcome, RepairReport
-from reconciler.policy.repairing.repair import WITHDRAWN, Repairer
-from reconciler.policy.repairing.rungs import RUNGS, first_rung
+from reconciler.policy.repairing.case import RepairReport
+from reconciler.policy.repairing.repair import Repairer
 from reconciler.policy.round_tally import RoundTally
 from reconciler.policy.shard_rounds import ShardRound, ShardRounds
+from reconciler.policy.verdict_writer import VerdictWriter
 
 OUTAGE_OPEN = Code("round.outage-open", reason=Field.NAME)
 SUSPENDED = Code("round.suspended", reason=Field.NAME, detail=Field.FACT)
@@ -106,7 +102,8 @@ class ReconcileRound:
         owner: str,
         events: EventSink,
     ) -> None:
-        self._plans = {plan.subscription: (topic, plan) for topic in topics for plan in topic.subscriptions}
+        """`repairs`: for keys by hand alone. A round changes repairs through the Repairer."""
+        self._plans = KnownPlans(topics, shards)
         self.shards = shards
         self._memory = memory
         self._selector = selector
@@ -114,12 +111,18 @@ class ReconcileRound:
         self._repairer = repairer
         self._breaker = breaker
         self._candidates = candidates
-        self._repairs = repairs
         self._outages = outages
-        self._outbox = outbox
         self._clock = clock
         self._owner = owner
         self._events = events
+        self._writer = VerdictWriter(
+            memory=memory, candidates=candidates, repairer=repairer, clock=clock, events=events
+        )
+        #: The same parts, for single keys that a person names.
+        self.keys_by_hand = KeysByHand(
+            self._plans, judge=judge, repairer=repairer, writer=self._writer, candidates=candidates, repairs=repairs,
+            outbox=outbox, clock=clock,
+        )  # fmt: skip
         self._earlier_since = EarlierSince(candidates, skew_margin_seconds=selector.rules.skew_margin_seconds)
         self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
@@ -139,14 +142,14 @@ class ReconcileRound:
         If shards lie on several servers, an AWAY outage stops only the shards of the server that is away.
         """
         outage = self._outages.current(subscription.environment)
-        shards: Sequence[Shard] = self._known(subscription)[0].shards_of(subscription)
+        shards: Sequence[Shard] = self._plans.known(subscription)[0].shards_of(subscription)
         if outage is not None:
             self.shards.wake(shards)
             shards = [shard for shard in shards if outage.rounds_may_run or self.shards.goes_on(shard, outage)]
         if outage is not None and not shards:
             return RoundReport(subscription=subscription, suspended=OUTAGE_OPEN(reason=outage.reason))
         try:
-            topic, plan = self._plan(subscription, begins=True)
+            topic, plan = self._plans.of(subscription, begins=True)
             return self._round(topic, plan, shards, outage)
         except RedisAway as error:
             return self._suspend(subscription, "AWAY", as_foreign(str(error)), outage)
@@ -215,29 +218,11 @@ class ReconcileRound:
 
     def release(self) -> None:
         """Gives back every lease at shutdown. If this raises RedisAway, the leases end by themselves."""
-        for subscription, (topic, _plan) in self._plans.items():
-            for shard in topic.shards_of(subscription):
+        for subscription in self._plans:
+            for shard in self._plans.known(subscription)[0].shards_of(subscription):
                 self.shards.release(shard)
 
     # ---- steps
-
-    def _plan(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
-        """Returns the plans with the time since which each group answers. If the group `begins`, stores that time."""
-        topic, _ = self._known(subscription)
-        plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
-        return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
-
-    def _known(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
-        try:
-            return self._plans[subscription]
-        except KeyError as error:
-            raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
-
-    def _since(self, topic: TopicPlan, plan: SubscriptionPlan, *, begins: bool) -> SubscriptionPlan:
-        """Adds the time since which the group answers: the setting's, or else the ledger's, which is stored anyway."""
-        shards = topic.shards_of(plan.subscription) if begins else ()
-        noted_ms = self.shards.since_ms(plan.subscription, shards=shards)
-        return replace(plan, since_ms=noted_ms, is_since_noted=True) if plan.since_ms is None else plan
 
     def _take_rounds(self, shards: Sequence[Shard]) -> tuple[list[ShardRound], list[str]]:
         """Runs step 7 on each shard. Also returns the servers that are away. Raises RedisAway if no shard answers."""
@@ -339,7 +324,7 @@ class ReconcileRound:
                         running.topic, [replace(suspect, gate_open=False) for suspect in page], running.snapshot
                     )
                     settled = running.tally.sort_out(judged)
-                    running.tally.settled += self._write_down(running.topic, running.plan, settled, began_seconds)
+                    running.tally.settled += self._writer.write(running.topic, running.plan, settled, began_seconds)
                     done = {j.suspect.unique_key for j in settled}
                     others += [suspect for suspect in page if suspect.unique_key not in done]
                 if len(others) >= trickle:
@@ -357,7 +342,7 @@ class ReconcileRound:
 
     def _leave(self, selection: SuspectSelection, tally: RoundTally) -> None:
         """Removes keys that the ledger has closed, and members that are no keys, from pending without a look-up."""
-        tally.settled += sum(self._forget(shard, keys) for shard, keys in selection.closed.items())
+        tally.settled += sum(self._writer.forget(shard, keys) for shard, keys in selection.closed.items())
         for shard, members in selection.misshapen.items():
             self._memory.forget(shard, members)
             tally.note_misshapen(shard, members)
@@ -378,7 +363,7 @@ class ReconcileRound:
                 so_far = replace(running.tally.load(), left_over=0)  # the remaining keys are not left over yet
                 too_many = self._breaker.too_many(running.plan.subscription, so_far)
                 self._breaker.open_if(running.plan.subscription, too_many)
-                running.tally.settled += self._write_down(running.topic, running.plan, done, began_seconds)
+                running.tally.settled += self._writer.write(running.topic, running.plan, done, began_seconds)
 
     def _catch_up(
         self,
@@ -414,52 +399,6 @@ class ReconcileRound:
             for number in sorted({suspect.shard for suspect in page})
         }
         return [suspect for suspect in page if kept[suspect.shard]]
-
-    def _write_down(
-        self, topic: TopicPlan, plan: SubscriptionPlan, judged: Sequence[JudgedKey], began_seconds: float
-    ) -> int:
-        """Writes verdicts into SQL, then opens repairs and removes keys from pending. Returns how many keys left."""
-        by_shard: dict[int, list[VerdictEntry]] = {}
-        for one in judged:
-            if one.supersedes_closed_row and one.suspect.known is not None:
-                self._candidates.reopen(one.suspect.known)
-            by_shard.setdefault(one.suspect.shard, []).append(one.entry)
-        left = 0
-        for number, entries in sorted(by_shard.items()):
-            shard = Shard(subscription=plan.subscription, number=number)
-            self._candidates.record(shard, entries)
-            new_losses = tuple(_new_losses(j for j in judged if j.suspect.shard == number))
-            self._events.emit(
-                VerdictsWritten(
-                    shard=shard,
-                    entries=tuple(entries),
-                    new_losses=new_losses,
-                    took_seconds=self._clock.monotonic_seconds() - began_seconds,
-                )
-            )
-            self._repairer.open(topic, {v.unique_key: v.verdict for v in entries if v.verdict in LOSSES})
-            closed = [
-                LeftKey(unique_key=v.unique_key, state=v.state, verdict=v.verdict)
-                for v in entries
-                if v.state is not CandidateState.OPEN
-            ]
-            if closed:
-                left += self._forget(shard, closed)
-        lost = [j for j in judged if j.entry.verdict in LOSSES]
-        self._repairer.reopen_unsent(topic, [(j.suspect.repair, j.entry.verdict) for j in lost])
-        consumed = [j.suspect for j in judged if j.entry.verdict is Verdict.CONSUMED]
-        failed = [s.repair for s in consumed if s.repair is not None and s.repair.state is RepairState.FAILED]
-        self._repairer.end_failed(topic, failed)
-        self._repairer.withdraw(
-            [s.hand_over for s in consumed if s.hand_over is not None and s.hand_over.state not in FINISHED_REPAIRS]
-        )
-        return left
-
-    def _forget(self, shard: Shard, keys: Sequence[LeftKey]) -> int:
-        """Removes keys from pending whose ledger rows are committed."""
-        left = self._memory.forget(shard, [key.unique_key for key in keys])
-        self._events.emit(KeysLeft(shard=shard, keys=tuple(keys)))
-        return left
 
     def _event(
         self,
@@ -504,96 +443,3 @@ class ReconcileRound:
             duration_seconds=took_seconds,
             problems=(*(r.problem for r in rounds if r.problem is not None), *running.tally.problems),
         )
-
-    # ---- single keys, for commands
-
-    def judge_one(self, subscription: Subscription, unique_key: str, *, dry_run: bool = False) -> JudgedKey:
-        """Judges one key now, even while the gate is shut. Writes the verdict, except in a dry run."""
-        topic, plan = self._plan(subscription)
-        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
-        suspect = Suspect(
-            unique_key=unique_key,
-            topic=topic,
-            plans=(plan,),
-            first_seen_ms=known.first_seen_ms if known is not None else self._committed_at_ms(topic, unique_key),
-            shard=topic.shard_of(unique_key),  # the stored row may belong to a queue that no longer exists
-            known=known,
-        )
-        began_seconds = self._clock.monotonic_seconds()
-        self._judge.recall_brokers(topic)
-        judged = self._judge.judge_keys(topic, [suspect], self._judge.snapshot(topic, plan))
-        if not dry_run:
-            self._write_down(topic, plan, judged, began_seconds)
-        return judged[0]
-
-    def repair_one(
-        self, subscription: Subscription, unique_key: str, *, dry_run: bool = False
-    ) -> tuple[JudgedKey, RepairOutcome | None]:
-        """Judges and repairs one key with the same brakes. A FAILED repair is tried again: a hand-over is handed over
-        again, and every other repair is sent again from the first rung of the ladder.
-
-        None: there is nothing to repair. A dry run changes nothing and returns the next step. If a dismissal or a
-        repair has changed the key since it was read, nothing is done and ChangedMeanwhile is raised. For a key that was
-        dismissed before, the verdict is returned.
-        """
-        topic, _plan = self._plan(subscription)
-        known = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
-        if known is not None and known.is_dismissed:
-            return self.judge_one(subscription, unique_key, dry_run=True), None
-        if not dry_run:
-            self._another_chance(topic, subscription, unique_key, known)
-        judged = self.judge_one(subscription, unique_key, dry_run=dry_run)
-        if not dry_run and judged.entry.verdict is Verdict.CONSUMED:
-            self._end_failed_hand_over(topic, subscription, unique_key)
-        if not dry_run and (known is None or known.loss_verdict is None):  # proved after its repair was closed
-            now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
-            self._another_chance(topic, subscription, unique_key, now)
-        return judged, self._repairer.repair_one(topic, unique_key, dry_run=dry_run)
-
-    def by_hand(self, subscription: Subscription, unique_key: str, *, first_seen_ms: int) -> HandOverByHand:
-        """Returns the message that a person may hand over to the group's replay worker. Writes nothing."""
-        topic, plan = self._plan(subscription)
-        return self._repairer.by_hand(topic, plan, unique_key, first_seen_ms=first_seen_ms)
-
-    def _another_chance(
-        self, topic: TopicPlan, subscription: Subscription, unique_key: str, known: Candidate | None
-    ) -> None:
-        if known is None or known.loss_verdict is None:
-            return
-        is_consumed = known.verdict is Verdict.CONSUMED
-        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
-        as_read = True
-        for row in rows:
-            # A dismissed row was dismissed for other groups, because this group is not dismissed.
-            if row.scope != EVERY_GROUP or not (row.state is RepairState.FAILED or row.is_dismissed):
-                continue
-            if RUNGS[row.rung].is_per_group and row.rung in topic.repair_order:
-                as_read &= self._repairs.reopen(row, rung=row.rung)
-            elif not is_consumed:
-                as_read &= self._repairs.reopen(row, rung=first_rung(topic.repair_order, known.loss_verdict))
-        if not is_consumed and known.state is not CandidateState.OPEN:
-            as_read &= self._candidates.reopen(known)
-        if not as_read:
-            now = self._candidates.of_keys(subscription, [unique_key]).get(unique_key)
-            told = {} if now is None else {"state": str(now.state), "verdict": str(now.verdict)}
-            raise ChangedMeanwhile(f"{unique_key} for {subscription.group}", now=told)
-
-    def _end_failed_hand_over(self, topic: TopicPlan, subscription: Subscription, unique_key: str) -> None:
-        """Closes the row of a FAILED hand-over whose effect came another way, so that no worker runs the handler."""
-        rows = self._repairs.of_keys(topic.environment, topic.topic, [unique_key]).get(unique_key, ())
-        for row in rows:
-            if row.scope == subscription.group and row.state is RepairState.FAILED:
-                self._repairs.dismiss(row, answer=WITHDRAWN)
-
-    def _committed_at_ms(self, topic: TopicPlan, unique_key: str) -> int:
-        """Returns when the outbox row was written. 0: that is unknown, so any proved index is late enough."""
-        lookup = self._outbox.look_up(topic.topic, {unique_key: WHENEVER_COMMITTED_MS}).get(unique_key)
-        return lookup.records[0].message.created_at_ms if lookup is not None and lookup.is_found else 0
-
-
-def _new_losses(judged: Iterable[JudgedKey]) -> Iterator[NewLoss]:
-    for one in judged:
-        suspect, verdict = one.suspect, one.entry.verdict
-        is_new = suspect.known is None or suspect.known.loss_verdict is None
-        if verdict in LOSSES and is_new and suspect.now_ms is not None:
-            yield NewLoss(verdict=verdict, waited_seconds=max(0, suspect.now_ms - suspect.first_seen_ms) / 1000)

@@ -20,6 +20,7 @@ from reconciler.policy.events import EventSink
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.judging.judge import Judge, JudgingRules
 from reconciler.policy.judging.selection import SuspectSelector
+from reconciler.policy.keys_by_hand import KeysByHand
 from reconciler.policy.outage import OutageRecovery
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import BrokerRepairs
@@ -280,6 +281,10 @@ class RoundAssembly:
             owner=self.owner,
             events=self.events,
         )
+
+    def keys_by_hand(self, topic: TopicPlan) -> KeysByHand:
+        """Makes the acts on single keys of one topic."""
+        return self.rounds_of(topic).keys_by_hand
 
     def _repairer(self, topic: TopicPlan) -> Repairer:
         settings, ledger, witnesses = self.settings, self.ledger, self.witnesses

@@ -86,7 +86,7 @@ class PoppingGroup:
     def verdict(self, key: str) -> Verdict:
         subscription = self.thread.plan.subscriptions[0].subscription
         self.thread.rounds.run(subscription)
-        verdict = self.thread.rounds.judge_one(subscription, key, dry_run=True).entry.verdict
+        verdict = self.thread.rounds.keys_by_hand.judge_one(subscription, key, dry_run=True).entry.verdict
         if verdict is Verdict.DELIVERED_NOT_APPLIED:
             pytest.fail(f"{key} was called delivered")  # an AssertionError is waited out by eventually()
         return verdict

@@ -161,8 +161,8 @@ class Operator:
                 continue
             try:
                 if self._acts_on_anything:
-                    self._rounds.repair_one(plan.subscription, key, dry_run=True)
-                self._rounds.repair_one(plan.subscription, key)
+                    self._rounds.keys_by_hand.repair_one(plan.subscription, key, dry_run=True)
+                self._rounds.keys_by_hand.repair_one(plan.subscription, key)
                 self._world.kernel.saw("operator repaired", f"{key[-4:]} {plan.group}")
             except ChangedMeanwhile:
                 self._world.kernel.saw("operator's repair: changed", key[-4:])

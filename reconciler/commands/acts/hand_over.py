@@ -35,9 +35,9 @@ from reconciler.contract.tables import EVERY_GROUP, HoldKind, RepairState
 from reconciler.contract.verdicts import SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile
 from reconciler.policy.judging.judge import JudgedKey
+from reconciler.policy.keys_by_hand import KeysByHand
 from reconciler.policy.ports.closing import KeyAsRead
 from reconciler.policy.ports.ledger import Repair
-from reconciler.policy.round import ReconcileRound
 from reconciler.settings.schema import RepairSettings
 from reconciler.telling.ports.reports import LedgerLife
 from reconciler.wiring.connections import Connections
@@ -57,7 +57,7 @@ class HandOverResult:
 
 
 def hand_over(
-    connections: Connections, rounds: ReconcileRound, subscription: Subscription, unique_key: str, *, dry_run: bool
+    connections: Connections, by_hand: KeysByHand, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> HandOverResult:
     """Judges the key, and gives its message to the group's replay worker. A dry run only returns what would happen.
 
@@ -65,7 +65,7 @@ def hand_over(
     """
     known = connections.ledger.candidates.of_keys(subscription, [unique_key]).get(unique_key)
     is_dismissed = known is not None and known.is_dismissed
-    judged = rounds.judge_one(subscription, unique_key, dry_run=dry_run or is_dismissed)
+    judged = by_hand.judge_one(subscription, unique_key, dry_run=dry_run or is_dismissed)
     read = _as_read(connections, subscription, unique_key)
     verdict = judged.entry.verdict
     waiting = _waiting(connections, subscription, read)
@@ -80,7 +80,7 @@ def hand_over(
     if brakes:
         held = HANDED_HELD(topic=subscription.topic, brakes=brakes, unique_key=unique_key)
         return HandOverResult(verdict=str(verdict), outcome="held", told=held)
-    found = rounds.by_hand(subscription, unique_key, first_seen_ms=judged.suspect.first_seen_ms)
+    found = by_hand.to_hand_over(subscription, unique_key, first_seen_ms=judged.suspect.first_seen_ms)
     if found.message is None:
         return HandOverResult(verdict=str(verdict), outcome="refused", told=_refused(found.why))
     if dry_run:

@@ -32,8 +32,8 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError, told_error
 from reconciler.ledger.jobs import SqlJobs
+from reconciler.policy.keys_by_hand import KeysByHand
 from reconciler.policy.plan import TopicPlan
-from reconciler.policy.round import ReconcileRound
 from reconciler.telling.ports.jobs import ClaimedJob, Job, JobChange
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
@@ -118,7 +118,7 @@ class JobWorker:
         self._is_over = is_over
         self._assembly = assembly
         self._lease_seconds = lease_seconds
-        self._rounds: dict[str, ReconcileRound] = {}
+        self._by_hand: dict[str, KeysByHand] = {}
 
     def work_all(self) -> float:
         """Works on all jobs, and returns the pause before the next look. Logs errors, and raises none."""
@@ -235,11 +235,11 @@ class JobWorker:
         if plan is None:
             return replace(failed, outcome="unheard", reason=UNHEARD())
         try:
-            if plan.topic not in self._rounds:
-                self._rounds[plan.topic] = self._assembled().rounds_of(plan)
+            if plan.topic not in self._by_hand:
+                self._by_hand[plan.topic] = self._assembled().keys_by_hand(plan)
             return repair_key(
                 self._connections,
-                self._rounds[plan.topic],
+                self._by_hand[plan.topic],
                 plan,
                 subscription,
                 key,

@@ -33,13 +33,13 @@ from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairAct, R
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, SETTLING, Verdict, what_ends
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.dismissal import CHANGED, DISMISSED
+from reconciler.policy.keys_by_hand import KeysByHand
 from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.closing import seen_of
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.policy.ports.ledger import Candidate, Repair
 from reconciler.policy.repairing.case import RepairOutcome
 from reconciler.policy.repairing.rungs import first_rung
-from reconciler.policy.round import ReconcileRound
 from reconciler.telling.ports.paging import LedgerFilter, all_rows
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.rounds import RoundAssembly
@@ -182,18 +182,18 @@ def repair_now(
     shown: dict[str, str] = {}
     changed = set() if seen is None else keys_changed(connections, seen)
     for plan, subscription, keys in work:
-        rounds = assembly.rounds_of(plan)
+        by_hand = assembly.keys_by_hand(plan)
         if dry_run:
             left = None if judged_max is None else max(0, judged_max - len(done))
             unshown = [key for key in keys if key not in shown]
             shown |= seen_now(connections, unshown[: None if judged_max is None else SHOWN_KEYS_MAX - len(shown)])
             # The seen word of a key was read before the key is judged.
             done += (
-                _carry_out(connections, rounds, plan, subscription, key, act=act, dry_run=True) for key in keys[:left]
+                _carry_out(connections, by_hand, plan, subscription, key, act=act, dry_run=True) for key in keys[:left]
             )
         else:
             wanted = keys if unique_keys or seen is None else [key for key in keys if key in seen]
-            do = partial(repair_key, connections, rounds, plan, subscription, by=by, detail=detail, act=act)
+            do = partial(repair_key, connections, by_hand, plan, subscription, by=by, detail=detail, act=act)
             done += (do(key, is_changed=key in changed) for key in wanted)
     if dry_run:
         holds = connections.ledger.holds.active(settings.environment)
@@ -255,7 +255,7 @@ def keys_by_subscription(
 
 def repair_key(
     connections: Connections,
-    rounds: ReconcileRound,
+    by_hand: KeysByHand,
     plan: TopicPlan,
     subscription: Subscription,
     unique_key: str,
@@ -276,7 +276,7 @@ def repair_key(
         try:
             if is_changed:
                 raise changed_meanwhile(connections, subscription, unique_key)
-            line = _carry_out(connections, rounds, plan, subscription, unique_key, act=act, dry_run=False)
+            line = _carry_out(connections, by_hand, plan, subscription, unique_key, act=act, dry_run=False)
         except ChangedMeanwhile as error:
             now = {name: str(value) for name, value in error.now.items()}
             code = HAS_CHANGED if now else HAS_GONE
@@ -323,7 +323,7 @@ def digest_of(seen: Mapping[str, str]) -> str:
 
 def _carry_out(
     connections: Connections,
-    rounds: ReconcileRound,
+    by_hand: KeysByHand,
     plan: TopicPlan,
     subscription: Subscription,
     unique_key: str,
@@ -333,11 +333,11 @@ def _carry_out(
 ) -> RepairLine:
     """Does one act on one key. A dry run only returns what the act would do."""
     if act is RepairAct.LADDER:
-        return _repair(rounds, plan, subscription, unique_key, dry_run=dry_run)
+        return _repair(by_hand, plan, subscription, unique_key, dry_run=dry_run)
     if act is RepairAct.CANCEL:
         found = cancel(connections, subscription, unique_key, dry_run=dry_run)
     else:
-        found = hand_over(connections, rounds, subscription, unique_key, dry_run=dry_run)
+        found = hand_over(connections, by_hand, subscription, unique_key, dry_run=dry_run)
     return RepairLine(
         topic=subscription.topic,
         group=subscription.group,
@@ -350,10 +350,10 @@ def _carry_out(
 
 
 def _repair(
-    rounds: ReconcileRound, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
+    by_hand: KeysByHand, plan: TopicPlan, subscription: Subscription, unique_key: str, *, dry_run: bool
 ) -> RepairLine:
     """Repairs by the rungs of `repair_order`. If nothing is sent, the line says why, and what would change this."""
-    judged, outcome = rounds.repair_one(subscription, unique_key, dry_run=dry_run)
+    judged, outcome = by_hand.repair_one(subscription, unique_key, dry_run=dry_run)
     verdict = judged.entry.verdict
     word, rung, reason = "", "", what_ends(verdict, unique_key)
     is_over = outcome is None or (outcome.outcome == "done" and verdict not in SETTLING)

@@ -71,7 +71,7 @@ def test_a_message_that_was_delivered_late_and_parked_is_no_loss_and_is_not_sent
 
     def verdict() -> Verdict:
         thread.rounds.run(subscription)
-        found = thread.rounds.judge_one(subscription, key, dry_run=True).entry.verdict
+        found = thread.rounds.keys_by_hand.judge_one(subscription, key, dry_run=True).entry.verdict
         if found in LOSSES:
             pytest.fail(f"a delivered message was called {found}")  # an AssertionError is waited out by eventually()
         return found

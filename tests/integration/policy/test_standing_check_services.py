@@ -57,7 +57,7 @@ def thread(request: pytest.FixtureRequest, new_rocketmq_cluster: ClusterFactory)
 
 def verdict_of(thread: Thread, key: str) -> Verdict:
     subscription = thread.plan.subscriptions[0].subscription
-    found = thread.rounds.judge_one(subscription, key, dry_run=True).entry.verdict
+    found = thread.rounds.keys_by_hand.judge_one(subscription, key, dry_run=True).entry.verdict
     if found is Verdict.ROLLED_BACK_WRONGLY:
         pytest.fail("an open half was called rolled back")  # an AssertionError is waited out by eventually()
     return found

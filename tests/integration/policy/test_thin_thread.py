@@ -415,7 +415,9 @@ def test_half_that_was_rolled_back_is_told_from_an_open_one(thread: Thread) -> N
     assert answer.outcome == "DONE"
 
     def verdict(key: str) -> Verdict:
-        return thread.rounds.judge_one(thread.plan.subscriptions[0].subscription, key, dry_run=True).entry.verdict
+        return thread.rounds.keys_by_hand.judge_one(
+            thread.plan.subscriptions[0].subscription, key, dry_run=True
+        ).entry.verdict
 
     eventually(lambda: verdict(rolled_back) is Verdict.ROLLED_BACK_WRONGLY, within_seconds=60)
 

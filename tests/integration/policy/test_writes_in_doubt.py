@@ -66,7 +66,7 @@ def test_nothing_is_sent_whose_attempt_is_in_doubt_and_it_is_sent_once_when_the_
     lost = world.lose(1)
     world.clock.advance(60)
     process = world.process()
-    process.judge_one(world.subscriptions[0], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     arm = stops_at(server, engine, moment)
     change_all = ledger.repairs.change_all
 

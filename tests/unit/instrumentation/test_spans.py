@@ -268,7 +268,7 @@ def test_a_key_that_a_person_asks_for_is_a_trace_of_its_own() -> None:
     traced = Traced()
     traced.lose(1, traceparent=TRACEPARENT)
     traced.world.clock.advance(60)
-    traced.process.repair_one(traced.world.subscriptions[0], key(1))
+    traced.process.keys_by_hand.repair_one(traced.world.subscriptions[0], key(1))
     (verified,), repairs = traced.made("verify"), traced.made("repair")
     assert [span.parent for span in (verified, *repairs)] == [None, None]
     assert linked(verified) == [(TRACE, SPAN)]

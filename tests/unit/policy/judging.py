@@ -11,7 +11,7 @@ def judged(world: World, unique_key: str, *, group: str = "billing") -> VerdictE
     """One look at a key whose age is beyond doubt."""
     world.clock.advance(60)
     subscription = next(s for s in world.subscriptions if s.group == group)
-    return world.process().judge_one(subscription, unique_key, dry_run=True).entry
+    return world.process().keys_by_hand.judge_one(subscription, unique_key, dry_run=True).entry
 
 
 def reason(entry: VerdictEntry) -> str:

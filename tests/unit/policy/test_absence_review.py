@@ -281,7 +281,7 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
     """But what the worker of a hand-over met is for a person."""
     world = World(groups=("billing", "shipping"))
     process, lost = world.proved_loss()
-    process.judge_one(world.subscriptions[1], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[1], lost)
     half = world.broker.halves[0]
     if by_hand_over:
         world.ledger.hand_overs.insert(ENVIRONMENT, half, groups=["billing"])
@@ -385,7 +385,7 @@ def test_nothing_is_sent_for_a_dismissed_message_whose_effect_was_seen_and_is_go
     world.broker.halves.extend(half)
     world.announce(key(1))
     world.rounds(process, 60)
-    process.repair_one(world.subscriptions[1], key(1))
+    process.keys_by_hand.repair_one(world.subscriptions[1], key(1))
     world.rounds(process, 30)
     assert (world.broker.ends, world.broker.republished) == ([], [])
 
@@ -534,7 +534,7 @@ def test_without_an_inbox_there_is_nothing_to_ask() -> None:
     world.inbox.configured = False
     row = row_of(world)
     assert row.ask_again_at_ms is not None
-    judged = world.process().judge_one(world.subscriptions[0], key(1), dry_run=True)
+    judged = world.process().keys_by_hand.judge_one(world.subscriptions[0], key(1), dry_run=True)
     assert judged.entry.ask_again_seconds is None
 
 

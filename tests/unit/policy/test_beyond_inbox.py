@@ -51,9 +51,9 @@ def test_the_last_moment_for_a_repair(age: float, sends: int) -> None:
     world.clock.advance(60)
     process = world.process()
     subscription = world.subscriptions[0]
-    process.judge_one(subscription, lost)
+    process.keys_by_hand.judge_one(subscription, lost)
     world.clock.advance(age)
-    process.repair_one(subscription, lost)
+    process.keys_by_hand.repair_one(subscription, lost)
     assert len(world.broker.ends) == sends
 
 

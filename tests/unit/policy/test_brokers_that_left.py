@@ -48,7 +48,7 @@ def test_a_command_that_verifies_one_key_knows_the_broker_too() -> None:
     lost = world.lose(1)
     world.clock.advance(60)
     world.broker.route = frozenset({"broker-a"})
-    judged = world.process(owner="command").judge_one(world.subscriptions[0], lost, dry_run=True)
+    judged = world.process(owner="command").keys_by_hand.judge_one(world.subscriptions[0], lost, dry_run=True)
     assert judged.entry.verdict is Verdict.UNKNOWN
 
 

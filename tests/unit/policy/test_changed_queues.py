@@ -67,7 +67,7 @@ def test_a_repair_by_hand_is_followed_where_its_key_belongs_now() -> None:
     assert given_up.state is RepairState.FAILED
     world.topic = replace(world.topic, shards=2)
     process = world.process()
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     world.rounds(process, 4)
     row = world.candidate(lost)
     assert row is not None

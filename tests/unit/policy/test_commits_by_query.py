@@ -68,10 +68,12 @@ def test_nothing_is_sent_by_a_query_even_where_repairs_are_enabled(world: World)
     assert repair is not None
     assert (sent(world), repair.attempts) == (0, 0)
     world.clock.advance(60)  # no other process has it any more
-    _, outcome = world.process().repair_one(world.subscriptions[0], lost)
+    _, outcome = world.process().keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert outcome.outcome == "waits"
-    by_hand = world.process().by_hand(world.subscriptions[0], lost, first_seen_ms=repair.created_at_ms)
+    by_hand = world.process().keys_by_hand.to_hand_over(
+        world.subscriptions[0], lost, first_seen_ms=repair.created_at_ms
+    )
     assert (by_hand.message, sent(world)) == (None, 0)
 
 

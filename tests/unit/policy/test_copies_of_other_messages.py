@@ -286,7 +286,7 @@ def test_tag_of_another_message_ends_no_repair_while_the_outbox_is_away() -> Non
     ordinary(world, half, properties=other_tag(half))
     world.outbox.away = True
     world.clock.advance(60)
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert ended(world, lost).state is RepairState.SENT
 
 

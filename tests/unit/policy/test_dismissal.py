@@ -135,7 +135,7 @@ def test_a_dismissed_message_is_not_sent_by_a_repair_by_hand_either() -> None:
     dismiss(world)
     half = world.broker.send_half(key(1))
     world.commit_locally(key(1), half)
-    world.process().repair_one(world.subscriptions[0], key(1))
+    world.process().keys_by_hand.repair_one(world.subscriptions[0], key(1))
     world.rounds(world.process(), 30)
     assert (world.broker.ends, world.broker.republished) == ([], [])
     assert world.verdict(key(1)) == "QUARANTINED"
@@ -237,7 +237,7 @@ def test_a_loss_that_is_proved_while_a_person_dismisses_opens_no_repair() -> Non
     repair = world.repair(key(1))
     assert repair is not None
     assert (repair.state, repair.answer) == (RepairState.DONE, f"dismissed by operator anna: {REASON}")
-    judged, outcome = world.process().repair_one(subscription, key(1))
+    judged, outcome = world.process().keys_by_hand.repair_one(subscription, key(1))
     assert (judged.entry.verdict, outcome) == (Verdict.QUARANTINED, None)
     row = world.candidate(key(1))
     assert row is not None
@@ -281,7 +281,7 @@ def paid_by_hand_for_billing_alone(*order: Rung) -> World:
     world = given_up("billing", "shipping", order=order or REPAIR_ORDER_DEFAULT)
     assert dismiss(world, group="billing") == {"billing": "dismissed"}
     world.commit_locally(key(1), world.broker.send_half(key(1)))
-    world.process().repair_one(world.subscriptions[1], key(1))
+    world.process().keys_by_hand.repair_one(world.subscriptions[1], key(1))
     return world
 
 
@@ -365,7 +365,7 @@ def test_a_group_that_lagged_while_a_repair_was_dismissed_is_repaired_by_a_perso
         world.clock.advance(5)
         process.run(shipping)
     assert world.verdict(key(1), "shipping") == "QUARANTINED"
-    judged, outcome = process.repair_one(shipping, key(1))
+    judged, outcome = process.keys_by_hand.repair_one(shipping, key(1))
     assert judged.entry.verdict is Verdict.LOST_CONFIRM
     assert outcome is not None
     assert (outcome.outcome, outcome.rung) == ("sent", Rung.HAND_OVER)
@@ -414,7 +414,7 @@ def test_the_repair_by_hand_that_is_told_instead_of_a_dismissal_settles_the_key(
     world = given_up()
     apply(world)
     assert dismiss_with(world, effects_of(world)) == {"billing": HAS_EFFECT}
-    world.process().repair_one(world.subscriptions[0], key(1))
+    world.process().keys_by_hand.repair_one(world.subscriptions[0], key(1))
     assert world.verdict(key(1)) == "CONSUMED"
     assert not needs_a_person(world)
 
@@ -527,7 +527,7 @@ def test_a_dismissal_that_is_taken_back_sends_nothing_by_itself_and_a_repair_by_
     process = world.process()
     world.rounds(process, 60)
     assert (world.broker.ends, world.broker.republished) == ([], [])
-    process.repair_one(world.subscriptions[0], key(1))
+    process.keys_by_hand.repair_one(world.subscriptions[0], key(1))
     world.rounds(process, 20)
     assert world.verdict(key(1)) == "CONSUMED"
     assert len(world.broker.copies) == 1
@@ -561,7 +561,7 @@ def test_of_two_groups_the_one_that_stays_dismissed_gets_nothing_from_the_repair
     assert take_back(world, group="shipping") == {"shipping": "taken back"}
     world.commit_locally(key(1), world.broker.send_half(key(1)))
     process = world.process()
-    process.repair_one(world.subscriptions[1], key(1))
+    process.keys_by_hand.repair_one(world.subscriptions[1], key(1))
     shipping_alone_gets_it(world, process)
 
 
@@ -606,7 +606,7 @@ def test_a_repair_by_hand_of_a_group_that_was_not_judged_yet_is_not_called_done_
     world.commit_locally(key(1), world.broker.send_half(key(1)))
     world.clock.advance(3_600)
     process = world.process()
-    judged, outcome = process.repair_one(world.subscriptions[1], key(1))
+    judged, outcome = process.keys_by_hand.repair_one(world.subscriptions[1], key(1))
     assert judged.entry.verdict is Verdict.LOST_CONFIRM
     assert outcome is not None
     assert outcome.outcome != "done"

@@ -48,7 +48,9 @@ def connections(world: World, *, enabled: bool = True) -> Connections:
 
 def hand_over(world: World, unique_key: str, *, dry_run: bool = False, group: int = 0) -> HandOverResult:
     of = world.subscriptions[group]
-    return by_hand.hand_over(connections(world), world.process(owner="anna"), of, unique_key, dry_run=dry_run)
+    return by_hand.hand_over(
+        connections(world), world.process(owner="anna").keys_by_hand, of, unique_key, dry_run=dry_run
+    )
 
 
 def cancel(world: World, unique_key: str, *, dry_run: bool = False) -> HandOverResult:
@@ -192,17 +194,17 @@ def test_a_hand_over_takes_nothing_that_its_own_verdict_forbids() -> None:
 
 def test_a_key_that_is_dismissed_while_its_evidence_is_read_is_not_handed_over() -> None:
     world, sent = unapplied()
-    process = world.process(owner="anna")
-    ask = process.by_hand
+    keys = world.process(owner="anna").keys_by_hand
+    ask = keys.to_hand_over
 
     def dismiss_meanwhile(*args: object, **named: object) -> object:
         answer = ask(*args, **named)  # type: ignore[arg-type]
         dismissed(world, sent)
         return answer
 
-    process.by_hand = dismiss_meanwhile  # type: ignore[method-assign,assignment]
+    keys.to_hand_over = dismiss_meanwhile  # type: ignore[method-assign,assignment]
     with pytest.raises(ChangedMeanwhile):
-        by_hand.hand_over(connections(world), process, world.subscriptions[0], sent, dry_run=False)
+        by_hand.hand_over(connections(world), keys, world.subscriptions[0], sent, dry_run=False)
     assert world.repair(sent, "billing") is None
 
 

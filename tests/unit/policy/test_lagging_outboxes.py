@@ -46,8 +46,8 @@ def test_a_key_that_a_person_asks_about_is_no_rejection_on_a_replica() -> None:
     world = World()
     world.outbox.has_come_to_ms = world.clock.now_ms() + 3_600_000
     world.clock.advance(60)
-    judged = world.process().judge_one(world.subscriptions[0], key(1))
+    judged = world.process().keys_by_hand.judge_one(world.subscriptions[0], key(1))
     assert judged.entry.verdict is Verdict.UNKNOWN
     world.outbox.has_come_to_ms = None
-    judged = world.process().judge_one(world.subscriptions[0], key(1))
+    judged = world.process().keys_by_hand.judge_one(world.subscriptions[0], key(1))
     assert judged.entry.verdict is Verdict.REJECTED

@@ -169,10 +169,10 @@ def test_an_operator_hands_over_again_what_a_mended_handler_had_failed() -> None
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "billing", lost] = failed
     world.rounds(process, 8)
     assert row(world, lost).state is RepairState.FAILED
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, outcome.rung) == ("sent", Rung.HAND_OVER)
-    process.repair_one(world.subscriptions[1], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[1], lost)
     world.run_replay_workers()
     world.rounds(process, 12)
     assert (row(world, lost).state, row(world, lost, "billing").state) == (RepairState.DONE, RepairState.DONE)
@@ -189,7 +189,7 @@ def test_an_operator_sends_again_what_a_group_had_acknowledged_without_an_effect
         process.run(world.subscriptions[0])
         fail_hand_over(world, lost)
     assert (row(world, lost).state, row(world, lost, "billing").state) == (RepairState.FAILED, RepairState.FAILED)
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert outcome.outcome == "sent"
     for _ in range(40):
@@ -210,7 +210,7 @@ def test_a_failed_hand_over_whose_effect_came_another_way_is_ended_by_an_operato
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "shipping", lost] = failed
     world.rounds(process, 12)
     for subscription in world.subscriptions:
-        process.repair_one(subscription, lost)
+        process.keys_by_hand.repair_one(subscription, lost)
     assert world.ledger.repairs.claimable(ENVIRONMENT, TOPIC, scope="shipping", limit=1) == []
     world.rounds(process, 12)
     assert {row(world, lost, scope).state for scope in ("*", "billing", "shipping")} == {RepairState.DONE}

@@ -71,7 +71,7 @@ def test_held_repairs_cost_no_look_up_and_no_write() -> None:
     process, lost = world.proved_loss()
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="test", reason="test")
     before, look_ups = ended(world, lost), len(world.broker.look_ups)
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("held", HELD(by=BY_HOLD(kind="HOLD")))
     assert ended(world, lost) == before
@@ -159,7 +159,7 @@ def test_owner_whose_claim_ran_out_stops_at_once(monkeypatch: pytest.MonkeyPatch
 
         with monkeypatch.context() as patch:
             patch.setattr(world.ledger.repairs, "change", stealing)
-            _, outcome = process.repair_one(world.subscriptions[0], lost)
+            _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
         assert outcome is not None
         assert outcome.outcome == "taken"
         assert len(world.broker.ends) == stolen_at - 1
@@ -207,7 +207,7 @@ def test_what_a_person_opens_again_with_outdated_tags_was_not_sent_and_the_loss_
     world.ledger.rows.repairs[ENVIRONMENT, TOPIC, "*", lost] = replace(ended(world, lost), state=RepairState.FAILED)
     right_topic = with_outdated_tags(world)
     world.clock.advance(5)
-    world.process(owner="outdated").repair_one(world.subscriptions[0], lost)
+    world.process(owner="outdated").keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert (ended(world, lost).state, ended(world, lost).attempts) == (RepairState.DONE, 1)
     assert world.broker.ends == [], "the half of a committed message is not rolled back"
     world.topic = right_topic
@@ -241,7 +241,7 @@ def test_row_that_another_owner_holds_is_left_alone() -> None:
     world = World()
     process, lost = world.proved_loss()
     assert world.ledger.repairs.claim(ended(world, lost), token="other", lease_seconds=60) is not None
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, world.broker.ends) == ("taken", [])
 
@@ -254,11 +254,11 @@ def test_dry_run_of_one_key_tells_the_next_step_and_changes_nothing() -> None:
     lost = world.lose(1)
     world.clock.advance(60)
     process = world.process()
-    judged, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
+    judged, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost, dry_run=True)
     assert (judged.entry.verdict, outcome) == (Verdict.LOST_CONFIRM, None)
     assert world.candidate(lost) is None
-    process.judge_one(world.subscriptions[0], lost)
-    _, outcome = process.repair_one(world.subscriptions[0], lost, dry_run=True)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost, dry_run=True)
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("planned", ENDS())
     assert world.broker.ends == []
@@ -271,12 +271,12 @@ def test_operator_gives_a_failed_repair_another_chance() -> None:
     process = world.process()
     world.rounds(process, 8)
     assert ended(world, lost).state is RepairState.FAILED
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert outcome.outcome == "sent"
     world.rounds(process, 6)
     assert (ended(world, lost).state, world.verdict(lost)) == (RepairState.DONE, "CONSUMED")
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert outcome.outcome == "done"
 
@@ -292,7 +292,7 @@ def test_operator_is_told_at_once_that_a_dead_letter_is_not_sent_again() -> None
     world.rounds(process, 12, consume=False)
     assert ended(world, lost).state is RepairState.FAILED
     sent = len(world.broker.ends)
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("failed", DEAD_LETTERED_BY(groups=("billing",)))
     assert len(world.broker.ends) == sent
@@ -310,7 +310,7 @@ def test_operator_sends_nothing_again_for_a_key_that_has_had_its_effect() -> Non
     place = (world.subscriptions[0], lost)
     world.ledger.rows.candidates[place] = replace(row, verdict=Verdict.CONSUMED, state=CandidateState.SETTLED)
     sent = len(world.broker.ends)
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, ended(world, lost).state) == ("failed", RepairState.FAILED)
     assert len(world.broker.ends) == sent
@@ -321,7 +321,7 @@ def test_key_without_a_loss_has_nothing_to_repair() -> None:
     fine = world.deliver(1)
     world.clock.advance(60)
     world.consume()
-    judged, outcome = world.process().repair_one(world.subscriptions[0], fine)
+    judged, outcome = world.process().keys_by_hand.repair_one(world.subscriptions[0], fine)
     assert (judged.entry.verdict, outcome) == (Verdict.CONSUMED, None)
 
 

@@ -384,9 +384,9 @@ def test_pass_that_never_ends_is_given_up_and_goes_on_later(monkeypatch: pytest.
     world.broker.halves = []
     world.clock.advance(60)
     process = world.process()
-    process.judge_one(world.subscriptions[0], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     world.ledger.rows.repairs["test", "ORDERS", "*", lost] = replace(world.repair(lost) or OPEN_ROW, rung=Rung.END)
-    _, outcome = process.repair_one(world.subscriptions[0], lost)
+    _, outcome = process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert outcome is not None
     assert (outcome.outcome, outcome.reason) == ("waits", GOES_ON_LATER())
 

@@ -66,7 +66,7 @@ def test_next_rung_is_taken_two_grace_periods_after_the_send_and_no_earlier(seco
     sent_at = ended(world, lost).sent_at_ms
     assert sent_at is not None
     world.clock.advance(seconds - (world.clock.now_ms() - sent_at) / 1000)
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert bool(world.broker.republished) == climbs
 
 
@@ -113,7 +113,7 @@ def test_effect_that_appears_while_the_standing_is_asked_ends_the_repair_and_is_
     world.clock.advance(21)
     # Read once for the batch, then once more after the positions.
     world.inbox.later.append((world.inbox.reads + 2, world.inbox_row("billing", lost)))
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert (ended(world, lost).state, world.broker.republished) == (RepairState.DONE, [])
 
 
@@ -133,7 +133,7 @@ def test_retry_after_a_climb_does_not_send_beside_a_copy_that_is_still_to_come()
     process, lost = lost_until_end(world)
     world.broker.commit(world.broker.halves[0])
     world.clock.advance(30)
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     row = ended(world, lost)
     assert (row.state, row.attempts, copies(world, lost)) == (RepairState.SENT, 1, 1)
 

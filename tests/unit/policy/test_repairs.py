@@ -144,14 +144,14 @@ def test_absent_copy_counts_only_five_seconds_after_the_send(after_ms: int, send
     world = World(repair=RepairRules(claim_lease_seconds=20.0))
     lost = world.lose(1)
     world.clock.advance(60)
-    world.process().judge_one(world.subscriptions[0], lost)
+    world.process().keys_by_hand.judge_one(world.subscriptions[0], lost)
     mine = world.ledger.repairs.claim(ended(world, lost), token="dead", lease_seconds=1)
     assert mine is not None
     sending = RepairChange(state=RepairState.SENDING, rung=Rung.END, counts_as_attempt=True, releases=True)
     world.ledger.repairs.change(mine, sending, token="dead")
     # The fake proves its index 2 ms after it was asked.
     world.clock.advance((after_ms - 2) / 1000)
-    world.process().repair_one(world.subscriptions[0], lost)
+    world.process().keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert len(world.broker.ends) == sends
     assert ended(world, lost).attempts == 1 + sends
 

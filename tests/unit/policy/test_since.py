@@ -150,7 +150,7 @@ def test_a_copy_that_came_after_the_proof_of_its_loss_is_left_to_groups_that_wer
     world.clock.advance(60)
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
     process = world.process()
-    process.judge_one(world.subscriptions[0], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
     world.broker.commit(half)
@@ -177,7 +177,7 @@ def test_a_kept_body_that_the_groups_that_were_there_have_is_not_sent_to_those_t
     world.ledger.holds.place(ENVIRONMENT, TOPIC, HoldKind.HOLD, by="a person", reason="to look first")
     process = add(world)
     process.run(SHIPPING)
-    process.judge_one(world.subscriptions[0], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     assert world.repair(lost).state is RepairState.OPEN  # type: ignore[union-attr]
     if has_effect:
@@ -211,7 +211,7 @@ def test_a_loss_that_was_proved_by_its_half_is_sent_although_the_half_goes_meanw
     world.commit_locally(lost, half, body=half.body, properties={"user": "value"})
     world.clock.advance(60)
     process = world.process()
-    process.judge_one(world.subscriptions[0], lost)
+    process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     process.run(world.subscriptions[0])
     world.broker.halves.clear()
     world.broker.copies.clear()
@@ -225,7 +225,7 @@ def test_a_subscription_from_before_this_release_answers_for_every_message(known
     old = world.deliver(1)
     world.broker.offsets["billing"] = 1
     if known_by == "candidates":
-        world.process().judge_one(world.subscriptions[0], world.lose(2))
+        world.process().keys_by_hand.judge_one(world.subscriptions[0], world.lose(2))
     else:
         world.process().run(world.subscriptions[0])
         if known_by == "Redis":
@@ -325,7 +325,7 @@ def test_repair_says_of_a_key_that_waits_for_a_person_that_nothing_is_sent(dry_r
     world.rounds(world.process(), 12)
     world.rounds(add(world, announced=[old]), 12)
     with_since(world, 0)
-    line = _repair(world.process(), world.topic, SHIPPING, old, dry_run=dry_run)
+    line = _repair(world.process().keys_by_hand, world.topic, SHIPPING, old, dry_run=dry_run)
     assert (line.verdict, line.outcome) == ("DELIVERED_NOT_APPLIED", "waits")
     assert line.reason == what_ends(Verdict.DELIVERED_NOT_APPLIED, old)
     assert not line.ended_well

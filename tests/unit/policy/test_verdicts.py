@@ -126,7 +126,7 @@ def test_positions_are_read_before_the_index_is_proved() -> None:
     process, lost = world.proved_loss()
     assert world.broker.snapshot == ["positions", "horizon"]
     world.broker.snapshot.clear()
-    process.repair_one(world.subscriptions[0], lost)
+    process.keys_by_hand.repair_one(world.subscriptions[0], lost)
     assert world.broker.snapshot == ["positions", "positions", "horizon"]
 
 
@@ -287,7 +287,7 @@ def test_loss_under_repair_asks_no_broker() -> None:
     world = World()
     process, lost = world.proved_loss()
     world.broker.look_ups.clear()
-    judged_again = process.judge_one(world.subscriptions[0], lost)
+    judged_again = process.keys_by_hand.judge_one(world.subscriptions[0], lost)
     assert judged_again.entry.verdict is Verdict.LOST_CONFIRM
     assert "repair is OPEN" in reason(judged_again.entry)
     assert world.broker.look_ups == []
@@ -301,7 +301,7 @@ def test_loss_whose_repair_has_ended_is_quarantined_not_repaired_again(state: Re
     assert row is not None
     identity = ("test", TOPIC, "*", lost)
     world.ledger.rows.repairs[identity] = replace(row, state=state, attempts=1, sent_at_ms=1, answer="it ended")
-    entry = process.judge_one(world.subscriptions[0], lost).entry
+    entry = process.keys_by_hand.judge_one(world.subscriptions[0], lost).entry
     assert (entry.verdict, entry.state) == (Verdict.QUARANTINED, CandidateState.QUARANTINED)
     candidate = world.candidate(lost)
     assert candidate is not None

@@ -56,7 +56,7 @@ def test_young_half_is_left_to_the_brokers_check_back(age: float, verdict: str) 
     world.broker.check_back_wait = 36.0
     lost = world.lose(1)
     world.clock.advance(age)
-    entry = world.process().judge_one(world.subscriptions[0], lost, dry_run=True).entry
+    entry = world.process().keys_by_hand.judge_one(world.subscriptions[0], lost, dry_run=True).entry
     assert entry.verdict == verdict
     if verdict == "UNKNOWN":
         assert 0.0 < entry.wait_seconds < 0.2

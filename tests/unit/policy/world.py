@@ -292,7 +292,7 @@ class World:
         lost = self.lose(1)
         self.clock.advance(60)
         process = self.process()
-        process.judge_one(self.subscriptions[0], lost)
+        process.keys_by_hand.judge_one(self.subscriptions[0], lost)
         return process, lost
 
     def process(
