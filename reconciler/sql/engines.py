@@ -38,20 +38,7 @@ from reconciler.errors import (
 )
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import take_login_of
-from reconciler.sql.database_time import asked_once, database_now_ms, now_ms, now_ms_sql  # noqa: F401 - for one landing
-from reconciler.sql.driver_errors import (  # noqa: F401 - for one landing
-    away,
-    class_names,
-    driver_error,
-    is_away,
-    is_integrity_error,
-    is_silent,
-    lacks_schema,
-    shown,
-    sqlstate_of,
-    translate,
-    translate_driver_error,
-)
+from reconciler.sql.driver_errors import shown, translate
 from reconciler.sql.mysql_tls_files import tell_unusable_files
 from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECONDS_OPTION, asking
 
