@@ -95,6 +95,8 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
     Exit code 2: the settings have problems.
     """
     from reconciler.commands.db import missing_drivers
+    from reconciler.settings.file import settings_path
+    from reconciler.settings.open_settings import open_passwords
     from reconciler.settings.schema import MODE_NOT_NEEDED
     from reconciler.wiring.commit_queries import configured_queries
     from reconciler.wiring.subscriptions import require_past_since
@@ -107,6 +109,12 @@ def config_check(config: ConfigOption = None, output: OutputOption = Output.TABL
         raise MissingDependency("\n  ".join(["the settings need a package that is not installed", *missing]))
     if settings.rounds.mode is not None:
         remark(MODE_NOT_NEEDED)
+    file = settings_path(config)
+    if file is not None and (found := open_passwords(file)):
+        remark(
+            f"reconciler: every login of this machine may read {file}, which holds the password of {', '.join(found)}: "
+            f"chmod o= {file}, or give the password by a file of its own ({found[0]}_file)"
+        )
     counts = {"producers": len(settings.producers), "subscriptions": len(settings.subscriptions)}
     if output is Output.JSON:
         print_json({"valid": True, "environment": settings.environment, **counts})

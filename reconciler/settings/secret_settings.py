@@ -67,13 +67,14 @@ def read_secrets(document: dict[str, Any], variables: Mapping[Place, str]) -> It
     `variables` maps the path of a setting to the variable that gives its value.
     """
     for path in SECRET_NAMES:
-        for where, section in _sections(document, path.split(".")[:-1], ()):
+        for where, section in sections(document, path.split(".")[:-1], ()):
             secret = (*where, path.rpartition(".")[2])
             for problem in _read_one(section, secret, variables):
                 yield secret, problem
 
 
-def _sections(place: Any, names: list[str], where: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+def sections(place: Any, names: list[str], where: Place) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yields path and content of every section with these names below a place. `where`: the path of the place."""
     if not names:
         if isinstance(place, dict):
             yield where, place
@@ -81,10 +82,10 @@ def _sections(place: Any, names: list[str], where: Place) -> Iterator[tuple[Plac
     name, rest = names[0].removesuffix("[]"), names[1:]
     found = place.get(name) if isinstance(place, dict) else None
     if not names[0].endswith("[]"):
-        yield from _sections(found, rest, (*where, name))
+        yield from sections(found, rest, (*where, name))
     elif isinstance(found, list):
         for number, one in enumerate(found):
-            yield from _sections(one, rest, (*where, name, str(number)))
+            yield from sections(one, rest, (*where, name, str(number)))
 
 
 def _read_one(section: dict[str, Any], path: Place, variables: Mapping[Place, str]) -> Iterator[str]:

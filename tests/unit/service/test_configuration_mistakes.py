@@ -197,6 +197,22 @@ def test_the_mode_full_is_accepted_and_both_config_check_and_run_say_that_it_is_
         )
 
 
+def test_passwords_in_a_file_that_everybody_may_read_are_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, url = tmp_path / "reconciler.toml", 'url = "redis://127.0.0.1:6379/0"'
+    text = EXAMPLE.read_text()
+    assert url in text, "the example has changed: change the mistake with it"
+    with_password = text.replace(url, f'url = "redis://u:{SECRET}@127.0.0.1:6379/0"')
+    for content, mode, is_told in ((text, 0o644, False), (with_password, 0o644, True), (with_password, 0o640, False)):
+        path.write_text(content)
+        path.chmod(mode)
+        assert run(["config", "check", "--config", str(path)]) == 0
+        told = capfd.readouterr().err
+        assert ("which holds the password of redis.url: chmod o= " in told) is is_told
+        assert SECRET not in told
+
+
 def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     path = tmp_path / "reconciler.toml"
     path.write_text(EXAMPLE.read_text(), encoding="utf-8-sig")
