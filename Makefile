@@ -192,9 +192,9 @@ load-sql: setup ## the full path with PostgreSQL as fast as it goes, for SECONDS
 
 load-many: SUBSCRIPTIONS = 5 50
 load-many: RATE = 0
-load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes each: what nothing costs; RATE=1: ids per second of each
-	$(BIN)/python -m benchmarks.load.many --subscriptions $(SUBSCRIPTIONS) --rate $(RATE) \
-		--out benchmarks/results/load-many$(if $(filter-out 0,$(RATE)),-ids).json
+load-many: setup ## subscriptions at rest, SUBSCRIPTIONS='5 50', some minutes each: what nothing costs; RATE=1: ids per second of each; QUERIES=1: proved by queries
+	$(BIN)/python -m benchmarks.load.many --subscriptions $(SUBSCRIPTIONS) --rate $(RATE) $(if $(QUERIES),--queries) \
+		--out benchmarks/results/load-many$(if $(filter-out 0,$(RATE)),-ids)$(if $(QUERIES),-queries).json
 
 load-dead: setup ## producers that die between commit and END, default settings: seconds from commit to effect
 	$(BIN)/python -m benchmarks.load.dead --out benchmarks/results/load-dead.json

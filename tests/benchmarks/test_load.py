@@ -58,6 +58,19 @@ def test_subscriptions_at_rest_store_few_rounds(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.redis
+@pytest.mark.timeout(700)
+def test_subscriptions_that_queries_prove_have_their_rounds(tmp_path: Path) -> None:
+    figures = run(
+        *("load.many", "--subscriptions", "2", "--queries", "--bare", "--interval", "1", "--seconds", "10"),
+        *("--settle", "1"),
+        out=tmp_path / "many.json",
+        within_seconds=600,
+    )
+    assert figures["runs"][0]["subscriptions_by_process"] == [2]
+
+
+@pytest.mark.nightly
+@pytest.mark.redis
 def test_subscriptions_with_an_id_per_second_each_miss_none_and_leave_a_row_per_round(tmp_path: Path) -> None:
     figures = run(
         *("load.many", "--subscriptions", "2", "--rate", "1", "--bare", "--interval", "1", "--seconds", "10"),
