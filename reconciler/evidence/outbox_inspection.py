@@ -32,6 +32,8 @@ from reconciler.telling.account import OrphanRow, OutboxReading
 
 #: Rows that are not announced, and further rows of a business id, are counted up to this number.
 ROWS_COUNTED_MAX = 10_000
+#: Number of the newest rows whose producer groups and topics are listed.
+ROWS_LISTED_MAX = 1_000
 
 _OLDEST = RowReader(OUTBOX, ("created_at_ms",))
 _OTHERS = RowReader(OUTBOX, ("producer_group", "topic", "created_at_ms"))
@@ -66,6 +68,17 @@ class OtherGroup:
     #: The creation time of the oldest row.
     since_ms: int
     waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewestRows:
+    """The rows of one producer group and topic among the newest rows."""
+
+    producer_group: str
+    topic: str
+    count: int
+    #: The creation time of the newest row.
+    newest_ms: int
 
 
 class OutboxInspector:
@@ -146,6 +159,31 @@ class OutboxInspector:
                     )
                 )
         return sorted(found, key=lambda one: -one.waited_seconds)
+
+    def newest_groups(self) -> Sequence[NewestRows]:
+        """Returns the producer groups and topics of the newest ROWS_LISTED_MAX rows, in any state, the most rows
+        first. Unreadable rows are left out."""
+        newest = (
+            sa.select(outbox.c.producer_group, outbox.c.topic, outbox.c.created_at_ms)
+            .order_by(outbox.c.created_at_ms.desc())
+            .limit(ROWS_LISTED_MAX)
+            .subquery()
+        )
+        names, at_ms = (newest.c.producer_group, newest.c.topic), sa.func.max(newest.c.created_at_ms)
+        with reading(self._engine) as connection:
+            rows = connection.execute(sa.select(*names, at_ms, sa.func.count()).group_by(*names)).all()
+        read = [(_OTHERS.parse(fields), count) for *fields, count in rows]
+        found = [
+            NewestRows(
+                producer_group=one.values["producer_group"],
+                topic=one.values["topic"],
+                count=count,
+                newest_ms=one.values["created_at_ms"],
+            )
+            for one, count in read
+            if one.damage is None
+        ]
+        return sorted(found, key=lambda one: (-one.count, one.producer_group, one.topic))
 
     def oldest_unheard(
         self,

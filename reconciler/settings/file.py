@@ -69,7 +69,10 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
             values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError as error:
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            line = 1 + error.object[: error.start].count(b"\n")
+            raise ConfigurationError(f"{path}: no UTF-8 text at line {line}: save the file as UTF-8") from error
+        except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
         except (ValueError, RecursionError) as error:  # thousands of digits or nested brackets raise this, too
             raise ConfigurationError(f"{path}: no valid TOML: {error}") from error

@@ -21,6 +21,9 @@ def tell_unusable_files(engine: sa.Engine, name: str) -> None:
     connect_as_usual = engine.dialect.connect
 
     def connect(*arguments: Any, **parameters: Any) -> Any:
+        password = parameters.get("password")
+        if isinstance(password, str):  # PyMySQL would send Latin-1, or fail; servers and their tools have UTF-8
+            parameters["password"] = password.encode()
         try:
             return connect_as_usual(*arguments, **parameters)
         except OSError as error:  # PyMySQL has classes of its own for what the network does

@@ -31,6 +31,7 @@ BROKER_WITHOUT_CHECK_BACK = Code("doctor.broker-without-check-back", address=Fie
 WRONG_PROPERTY = Code("doctor.wrong-property", name=Field.NAME, value=Field.NAME)
 LACKS_GROUPS = Code("doctor.lacks-groups", groups=Field.NAMES)
 CREATE_TOPICS = Code("doctor.create-topics")
+KEEP_QUEUES = Code("doctor.keep-queues")
 CREATE_BUSINESS_TOPICS = Code("doctor.create-business-topics")
 TOPIC = Code("doctor.topic", topic=Field.NAME)
 NO_SUCH_TOPIC = Code("doctor.no-such-topic")
@@ -160,7 +161,9 @@ def _topic(connections: Connections, topic: str, queues: int | None) -> Diagnosi
         found = OTHER_QUEUES(queues=found, number=queues)
     else:
         return Diagnosis(check=check, level="ok", found=found)
-    return Diagnosis(check=check, level="fail", found=found, remedy=_create_topics())
+    is_probed = topic == connections.settings.rocketmq.probe_topic
+    is_too_many = not is_probed and any(count > queues for count in counts.values())
+    return Diagnosis(check=check, level="fail", found=found, remedy=KEEP_QUEUES() if is_too_many else _create_topics())
 
 
 def _counted(queues: Mapping[str, int]) -> Fact:

@@ -11,7 +11,12 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_producers.outbox import SqlOutbox
-from reconciler.commands.doctor.producer_groups import check_producer_groups
+from reconciler.commands.doctor.producer_groups import (
+    ROWS_OF_OTHERS,
+    TOPIC_OF_NOBODY,
+    UNSWEPT,
+    check_producer_groups,
+)
 from reconciler.commands.renaming.renamed_groups import Renames, renames
 from reconciler.commands.status.standstill import before_since
 from reconciler.commands.status.unswept import unswept
@@ -98,6 +103,7 @@ def test_rows_that_no_sweep_looks_at_since_their_group_was_renamed_are_told(
             assert bool(found.facts) is (group == "shop"), "a sweep looks at the rows of its own group alone"
     with Connections(load_settings(settings_of(tmp_path, *groups), {})) as connections:
         told, in_status = check_producer_groups(connections), list(unswept(connections))
+    told = [one for one in told if one.found.code is UNSWEPT]
     assert [("shop has committed messages to ORDERS" in said(one.found), one.level) for one in told] == (
         [(True, "note")] if is_told else []
     )
@@ -112,6 +118,25 @@ def test_rows_that_another_deployment_may_announce_or_that_nobody_asks_about_her
     write_rows(tmp_path, topic=topic, age_ms=age_ms)
     with Connections(load_settings(settings_of(tmp_path, "shop-2"), {})) as connections:
         assert list(unswept(connections)) == []
+
+
+def test_an_outbox_that_has_rows_of_other_groups_alone_is_told(tmp_path: Path) -> None:
+    """Two environments have swapped their URLs: every commit would be called rolled back."""
+    write_rows(tmp_path, group="shop-of-staging", age_ms=1_000)
+    with Connections(load_settings(settings_of(tmp_path, "shop"), {})) as connections:
+        (told,) = check_producer_groups(connections)
+        assert (told.found.code, told.found.fields["others"]) == (ROWS_OF_OTHERS, ("shop-of-staging",))
+        write_rows(tmp_path, group="shop", age_ms=HOUR_MS)
+        assert check_producer_groups(connections) == []
+
+
+def test_a_topic_that_a_group_sends_to_before_it_has_a_section_is_told(tmp_path: Path) -> None:
+    """The services moved to the new topic first."""
+    write_rows(tmp_path, group="shop", topic="ORDERS_2", age_ms=1_000)
+    with Connections(load_settings(settings_of(tmp_path, "shop"), {})) as connections:
+        (told,) = check_producer_groups(connections)
+    assert (told.level, told.found.code) == ("note", TOPIC_OF_NOBODY)
+    assert "shop has committed messages to ORDERS_2" in said(told.found)
 
 
 def test_the_rows_of_each_group_are_counted_and_the_oldest_are_told_first(tmp_path: Path) -> None:

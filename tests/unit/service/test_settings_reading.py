@@ -304,6 +304,15 @@ def test_missing_or_broken_file_is_a_configuration_error(tmp_path: Path) -> None
         load_settings(broken, {})
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-le"])
+def test_a_file_in_another_encoding_is_told_with_its_line(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "reconciler.toml"
+    path.write_bytes("\n# Zürich\n".encode(encoding))
+    line = 1 if encoding == "utf-16" else 2
+    with pytest.raises(ConfigurationError, match=f"no UTF-8 text at line {line}: save the file as UTF-8"):
+        load_settings(path, {})
+
+
 def test_flag_beats_environment_beats_unit_folder(tmp_path: Path) -> None:
     (tmp_path / "reconciler.toml").write_text("")
     unit = {"CONFIGURATION_DIRECTORY": str(tmp_path)}
