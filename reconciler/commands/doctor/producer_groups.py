@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.status.unswept import groups_of_nobody
-from reconciler.contract.facts import Code, Field
+from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.secret import Secret
 from reconciler.errors import ReconcilerError
 from reconciler.evidence.outbox_inspection import NewestRows
@@ -55,7 +55,7 @@ def _newest(connections: Connections) -> Iterator[Diagnosis]:
 
 
 def _told(groups: Sequence[str], rows: Sequence[NewestRows], known: set[str]) -> Iterator[Diagnosis]:
-    check = PRODUCER_GROUPS_OF(outbox=tuple(groups))
+    check = _check(groups)
     others = tuple(dict.fromkeys(one.producer_group for one in rows))
     if others and not {*others} & {*groups}:
         found = ROWS_OF_OTHERS(groups=tuple(groups), others=others[:OTHERS_NAMED_MAX])
@@ -69,10 +69,14 @@ def _told(groups: Sequence[str], rows: Sequence[NewestRows], known: set[str]) ->
 def _unswept(connections: Connections) -> Sequence[Diagnosis]:
     return [
         Diagnosis(
-            check=PRODUCER_GROUPS_OF(outbox=tuple(groups)),
+            check=_check(groups),
             level="note",
             found=UNSWEPT(group=other.producer_group, topic=other.topic, at_ms=other.since_ms),
             remedy=ADD_OLD_NAME(),
         )
         for groups, other in groups_of_nobody(connections)
     ]
+
+
+def _check(groups: Sequence[str]) -> Fact:
+    return PRODUCER_GROUPS_OF(outbox=tuple(groups))
