@@ -174,20 +174,22 @@ class _AwayTurns:
     """Turns in a row that failed because a dependency is away. A trouble is the name and the remedy of an error."""
 
     count: int = 0
-    last: tuple[str, str] | None = None
+    #: The trouble that was logged last.
+    told: tuple[str, str] | None = None
     #: Trouble -> when it was logged, in monotonic seconds.
     logged_at: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def add(self, trouble: tuple[str, str], now: float) -> bool:
         """Counts a turn. Returns True if its trouble is to be logged: the server may be back and refuse the login.
 
-        Two troubles may alternate, so one that is back is logged again only some time after it was logged.
+        Two troubles may alternate, so one that is back is logged again only some time after it was logged. It is
+        logged then, too, if it came back before.
         """
         self.count += 1
-        is_another, self.last = trouble != self.last, trouble
+        is_another = trouble != self.told
         is_told = is_another and now - self.logged_at.get(trouble, float("-inf")) >= TOLD_AGAIN_SECONDS
         if is_told:
-            self.logged_at[trouble] = now
+            self.told, self.logged_at[trouble] = trouble, now
         return is_told
 
 

@@ -265,12 +265,12 @@ class CaseFile(ABC):
 
     def given_perhaps(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> Fact | None:
         """Returns a fact if a copy that nobody saw may have been delivered and then deleted by age. Such a copy matters
-        only if nothing shows the effects of a group that takes the message. None: no such copy ever existed.
+        only if nothing shows the effects of a group that a send would reach. None: no such copy ever existed.
 
         `seen_ms`: a time at which the message was known already, whatever its producer's clock says. `sent_ms`: when
         the message was sent again, perhaps to a broker without its half.
         """
-        if all(self.of_group[p.group].shows_effects for p in self._lacking):
+        if all(self.of_group[p.group].shows_effects for p in self.reached):
             return None
         return COPY_MAY_BE_GONE() if self.may_lack_copies(seen_ms, now_ms=now_ms, sent_ms=sent_ms) else None
 
@@ -364,6 +364,11 @@ class CaseFile(ABC):
         known, tag = self.tag
         wanting = [p for p in self.plans if not known or p.accepts(tag)]
         return tuple(p for p in wanting if not self._has_effect(p.group))
+
+    @property
+    def reached(self) -> tuple[SubscriptionPlan, ...]:
+        """The groups without a known effect that a copy of the message would reach."""
+        return self._lacking
 
     @property
     def known_by_former_names(self) -> tuple[str, ...]:

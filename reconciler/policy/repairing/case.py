@@ -166,6 +166,11 @@ class RepairCase(CaseFile):
         return lacking if is_everybodys and not answering else answering
 
     @property
+    def reached(self) -> tuple[SubscriptionPlan, ...]:
+        """The groups without a known effect that a send of the rung would reach."""
+        return self.missing if self.rung.is_per_group else self._lacking
+
+    @property
     def is_taken_by_nobody(self) -> bool:
         """True if no group takes the message by these settings and none has its effect. The process that proved the
         loss may have other settings."""

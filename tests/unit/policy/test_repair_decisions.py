@@ -40,6 +40,7 @@ WORLD = World(groups=("billing", "shipping"))
 HALF = WORLD.broker.send_half(key(1))
 COPY = WORLD.broker.commit(HALF)
 ROW = WORLD.commit_locally(key(1), HALF)
+KEPT = {name: value for name, value in HALF.properties.items() if name not in ("TAGS", "KEYS")}
 WORLD.ledger.repairs.open("test", "ORDERS", key(1), rung=Rung.END)
 OPEN_ROW = WORLD.ledger.repairs.claimable("test", "ORDERS", scope="*", limit=1)[0]
 NOW = OPEN_ROW.created_at_ms + 60_000
@@ -172,6 +173,32 @@ def test_what_reaches_every_group_is_not_sent_once_a_group_without_the_effect_is
 def test_a_hand_over_leaves_out_the_group_that_is_dismissed() -> None:
     decision = decided(case(rung=Rung.HAND_OVER, verdicts=verdict_on_billing()))
     assert (decision.act, decision.groups) == (Act.HAND_OVER, ("shipping",))
+
+
+@pytest.mark.parametrize(
+    ("rung", "verdict", "act"),
+    [
+        (Rung.HAND_OVER, Verdict.QUARANTINED, Act.HAND_OVER),  # a person made the effect in billing
+        (Rung.HAND_OVER, Verdict.DELIVERED, Act.HAND_OVER),
+        (Rung.HAND_OVER, Verdict.UNKNOWN, Act.WRITE),  # it would be handed to billing, too
+        (Rung.REPUBLISH, Verdict.DELIVERED, Act.WRITE),
+    ],
+)
+def test_a_copy_that_may_be_gone_matters_only_in_groups_that_a_send_would_reach(
+    rung: Rung, verdict: Verdict, act: Act
+) -> None:
+    """billing has no inbox, and may have had a copy that brokers have deleted."""
+    is_open = verdict is Verdict.UNKNOWN
+    state = CandidateState.OPEN if is_open else CandidateState.SETTLED
+    one = case(
+        rung=rung, inboxes={"shipping": ABSENT}, now_ms=NOW + 4 * 86_400_000, halves=ABSENT,
+        evidence=(WORLD.topic.evidence, found(WORLD.commit_locally(key(1), HALF, body=HALF.body, properties=KEPT))),
+        verdicts=verdict_on_billing(state=state, verdict=verdict),
+    )  # fmt: skip
+    decision = decided(one)
+    assert decision.act is act
+    assert decision.groups == (("shipping",) if act is Act.HAND_OVER else ())
+    assert (decision.reason.code.name == "reason.copy-may-be-gone") == (act is Act.WRITE)
 
 
 def test_a_group_that_does_not_take_the_message_is_spared_nothing() -> None:

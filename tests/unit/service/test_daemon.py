@@ -80,6 +80,13 @@ def test_another_trouble_of_a_dependency_that_is_away_is_logged_too(
     assert [line for line in told if line in texts.values()] == [texts[one] for one in ("gone", "refused", *last)]
 
 
+def test_a_trouble_that_came_back_soon_and_lasts_is_logged_again_once() -> None:
+    away = scheduler._AwayTurns()
+    gone, refused = ("RedisAway", ""), ("RedisAway", "grant it to the user")
+    seen = [(0.0, gone), (60.0, refused), *((at, gone) for at in (120.0, 599.0, 600.0, 660.0, 9_999.0))]
+    assert [at for at, trouble in seen if away.add(trouble, at)] == [0.0, 60.0, 600.0]
+
+
 def test_bug_in_one_turn_does_not_end_the_service(caplog: pytest.LogCaptureFixture) -> None:
     turns: list[int] = []
 
