@@ -117,7 +117,8 @@ def _serve(
             Tick(name="environment", interval_seconds=RENEW_SECONDS, run=guard.look),
             Tick(name="holds", interval_seconds=ENDS_SECONDS, run=lambda: lift_ended(connections, by=assembly.owner)),
             Tick(name="outage", interval_seconds=OUTAGE_SECONDS, run=recover),
-            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=_safety_of(connections, assembly)),
+            Tick(name="safety", interval_seconds=SAFETY_SECONDS, run=lambda: still_safe_redis(assembly)),
+            Tick(name="probe-topic", interval_seconds=SAFETY_SECONDS, run=ProbeTopicWatch(connections).look),
             Tick(
                 name="retention",
                 interval_seconds=RETENTION_SECONDS,
@@ -156,16 +157,6 @@ def _serve(
                     assembly.leave()
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
-
-
-def _safety_of(connections: Connections, assembly: RoundAssembly) -> Callable[[], None]:
-    probe_topics = ProbeTopicWatch(connections)
-
-    def look() -> None:
-        probe_topics.look()
-        still_safe_redis(assembly)
-
-    return look
 
 
 def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:

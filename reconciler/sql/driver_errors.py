@@ -120,7 +120,7 @@ def translate_driver_error(error: BaseException | None, engine: sa.Engine) -> Ex
         tree = next((f" {tree}" for name, tree in _TREES.items() if name in text), "")
         remedy = "correct the query, or its URL" if _reads_others(engine) else f"run reconciler db upgrade{tree}"
         return ConfigurationError(f"{shown(engine)} lacks a table or column ({text}): {remedy}")
-    if "ON CONFLICT" in text:  # PostgreSQL 42P10; SQLite
+    if "ON CONFLICT" in text and sqlstate_of(error) in ("42P10", ""):  # not in a trigger's statement that met a lock
         return ConfigurationError(f"{shown(engine)} lacks a unique key ({text}): reconciler doctor names it")
     if "invalid connection option" in text:  # releases of libpq have different options
         return ConfigurationError(f"{shown(engine)}: {text}; remove it from its URL")

@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 
 from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, MissingDependency
 from reconciler.sql.database_time import NOW_MS_SQL, database_now_ms, now_ms
-from reconciler.sql.driver_errors import away, driver_error
+from reconciler.sql.driver_errors import away, driver_error, translate_driver_error
 from reconciler.sql.engines import missing_driver, open_engine, reading, writing
 from reconciler.sql.pools import close_engine
 from reconciler.sql.tables import inbox, inbox_metadata
@@ -394,3 +394,16 @@ def test_the_time_of_sqlite_is_that_of_its_host_to_the_millisecond() -> None:
             before = time.time_ns() // 1_000_000
             (at_ms,) = connection.execute(f"SELECT {NOW_MS_SQL['sqlite']}").fetchone()
             assert before <= at_ms <= time.time_ns() // 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [("42P10", ConfigurationError), ("", ConfigurationError), ("55P03", DatabaseAway), ("40P01", DatabaseAway)],
+)
+def test_a_triggers_statement_that_met_a_lock_lacks_no_unique_key(state: str, kind: type[Exception]) -> None:
+    """PostgreSQL repeats the statement of a function behind the error. Drivers without a state give the text alone."""
+    error = type("OperationalError", (Exception,), {"sqlstate": state})(
+        'canceling statement CONTEXT: SQL statement "INSERT INTO audit VALUES (1) ON CONFLICT DO NOTHING"'
+    )
+    engine = sa.create_engine("postgresql+psycopg://reader@db.example/shop")
+    assert isinstance(translate_driver_error(error, engine), kind)
