@@ -105,8 +105,7 @@ def _serve(
                 still_safe_redis(assembly)
                 recovery.run(settings.environment)
 
-        retention = assembly.retention()
-        guard = environment_guard(connections)
+        retention, guard = assembly.retention(), environment_guard(connections)
 
         def begin_rounds() -> None:
             for topic in turn.begin():

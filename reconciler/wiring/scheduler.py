@@ -175,7 +175,7 @@ class _AwayTurns:
 
     count: int = 0
     #: The trouble that was logged last.
-    told: tuple[str, str] | None = None
+    logged: tuple[str, str] | None = None
     #: Trouble -> when it was logged, in monotonic seconds.
     logged_at: dict[tuple[str, str], float] = field(default_factory=dict)
 
@@ -186,10 +186,10 @@ class _AwayTurns:
         logged then, too, if it came back before.
         """
         self.count += 1
-        is_another = trouble != self.told
+        is_another = trouble != self.logged
         is_told = is_another and now - self.logged_at.get(trouble, float("-inf")) >= TOLD_AGAIN_SECONDS
         if is_told:
-            self.told, self.logged_at[trouble] = trouble, now
+            self.logged, self.logged_at[trouble] = trouble, now
         return is_told
 
 
