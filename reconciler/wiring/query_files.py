@@ -177,7 +177,10 @@ def _cuts_off_rows(sql: str, *, is_mysql: bool) -> bool:
 
 
 def _has_same_rows(before: str, text: str, *, is_mysql: bool) -> bool:
-    """Returns True for a subquery of LATERAL that surely names no column of the row to which it belongs."""
+    """Returns True for a subquery of LATERAL without a condition that names no other table.
+
+    A name without a table counts as a column of the subquery's own tables.
+    """
     if not _LATERAL.search(before):
         return False
     quoted = re.compile(_QUOTED[is_mysql] + "|`[^`]*`", re.S | re.X)
