@@ -6,6 +6,9 @@ from the start, like every row with NULL in that column. Column and rights are r
 message. One SELECT of the catalogue reads both. No database refuses this SELECT, so it cannot break the business
 transaction.
 
+On MySQL and MariaDB, the table's engine is read then, too. An engine without transactions keeps the row of an effect
+that was rolled back: the message would come again, and count as applied. So such an inbox takes no message.
+
 One engine or function may give connections to several databases, for example of tenants, and does not say to which.
 Once an answer has turned out to be about another database, the catalogue is read with each message.
 """
@@ -24,6 +27,8 @@ import sqlalchemy as sa
 
 from checkback_consumers.sql_session import SqlSession
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.tables import INBOX
+from reconciler.sql.table_shapes import WITHOUT_TRANSACTIONS, lacks_transactions
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +108,7 @@ class KnownCompletions:
 
     def of(self, database: sa.Engine | Callable[[], Any], session: SqlSession) -> Completion:
         """Returns what the login can do in the database. Asks the database through the session if the answer is not
-        known. Errors of the driver pass through."""
+        known. Errors of the driver pass through. Raises ConfigurationError if the inbox has no transactions."""
         now = self._clock.monotonic_seconds()
         place = session.engine or database
         with self._lock:
@@ -114,6 +119,8 @@ class KnownCompletions:
             session.execute(_WRITES_NOTHING, {})
         answer = session.select_one(_ASKED[session.dialect], {}) or ("", 0, 0, 0, 0)
         name, has_column, is_read, is_written, is_placed = answer
+        if session.dialect == "mysql":
+            _require_transactions(str(name), session)
         found = Completion(is_read=bool(is_read), is_written=bool(is_read and is_written), is_placed=bool(is_placed))
         with self._lock:
             self._note(place, (found, now))
@@ -160,3 +167,9 @@ class KnownCompletions:
             lacks,
             remedy,
         )
+
+
+def _require_transactions(database: str, session: SqlSession) -> None:
+    found = session.select_one(f"{WITHOUT_TRANSACTIONS} AND t.TABLE_NAME = '{INBOX.name}'", {})
+    if found is not None:
+        raise lacks_transactions(database, INBOX.name, str(found[1]))

@@ -31,11 +31,11 @@ _TREES = {
 _TEXTS = frozenset({"key", "name", "short", "text", "json"})
 _BYTES = frozenset({"bytes", "digest"})
 _BINARY = (sa.LargeBinary, sa.BINARY, sa.VARBINARY, sa.BLOB, mysql.MEDIUMBLOB, mysql.LONGBLOB)
-#: Engines of MySQL and MariaDB without transactions, of our tables. A view has no engine.
-_WITHOUT_TRANSACTIONS = sa.text(
+#: Names and engines of our tables of MySQL and MariaDB that have no transactions. A view has no engine.
+WITHOUT_TRANSACTIONS = (
     "SELECT t.TABLE_NAME, t.ENGINE FROM information_schema.TABLES AS t "
     "JOIN information_schema.ENGINES AS e ON e.ENGINE = t.ENGINE "
-    "WHERE t.TABLE_SCHEMA = DATABASE() AND t.TABLE_NAME LIKE 'reconciler\\_%' AND e.TRANSACTIONS = 'NO'"
+    "WHERE t.TABLE_SCHEMA = DATABASE() AND LEFT(t.TABLE_NAME, 11) = 'reconciler_' AND e.TRANSACTIONS = 'NO'"
 )
 
 
@@ -111,15 +111,20 @@ def require_transactions(engine: sa.Engine, table: str) -> None:
     with reading(engine) as connection:
         kind = _engines(connection).get(table)
     if kind is not None:
-        raise ConfigurationError(
-            f"{shown(engine)}: {table} has the engine {kind}, which keeps the rows of transactions that were rolled "
-            f"back: ALTER TABLE {table} ENGINE=InnoDB"
-        )
+        raise lacks_transactions(shown(engine), table, kind)
+
+
+def lacks_transactions(database: str, table: str, kind: str) -> ConfigurationError:
+    """Returns the error of a table whose engine has no transactions."""
+    return ConfigurationError(
+        f"{database}: {table} has the engine {kind}, which keeps the rows of transactions that were rolled back: "
+        f"ALTER TABLE {table} ENGINE=InnoDB"
+    )
 
 
 def _engines(connection: sa.Connection) -> dict[str, str]:
     try:
-        return {str(name): str(kind) for name, kind in connection.execute(_WITHOUT_TRANSACTIONS)}
+        return {str(name): str(kind) for name, kind in connection.exec_driver_sql(WITHOUT_TRANSACTIONS)}
     except DBAPIError:  # another product, whose catalogue differs
         return {}
 

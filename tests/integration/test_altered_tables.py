@@ -8,6 +8,8 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
+from checkback_consumers.effect import SqlInbox
+from checkback_consumers.inbox import InboxEntry
 from checkback_producers.outbox import SqlOutbox
 from reconciler.errors import ConfigurationError
 from reconciler.sql import schema
@@ -69,6 +71,29 @@ def test_a_service_records_nothing_in_an_outbox_that_keeps_what_was_rolled_back(
     told = pytest.raises(ConfigurationError, match=f"reconciler_outbox has the engine {kind}")
     with closing(SqlOutbox(url)) as outbox, engine.connect() as connection, told:
         outbox.record(connection, entry_of_key(new_key()))
+
+
+@pytest.mark.parametrize("engine", [MARIADB], indirect=True)
+@pytest.mark.parametrize("completes_at_once", [False, True], ids=["rows complete later", "rows complete at once"])
+def test_an_inbox_that_keeps_what_was_rolled_back_takes_no_message(engine: sa.Engine, completes_at_once: bool) -> None:
+    if completes_at_once:
+        execute(engine, "ALTER TABLE reconciler_inbox DROP COLUMN incomplete")
+    execute(engine, "ALTER TABLE reconciler_inbox ENGINE=MyISAM")
+    inbox = SqlInbox(engine)
+    entry = InboxEntry(group="billing", unique_key=new_key(), topic="ORDERS")
+    applied: list[str] = []
+
+    def effect(_: object) -> None:
+        applied.append("effect")
+        raise TimeoutError
+
+    with pytest.raises(ConfigurationError, match="reconciler_inbox has the engine MyISAM"):
+        inbox.apply_once(entry, effect)
+    execute(engine, "ALTER TABLE reconciler_inbox ENGINE=InnoDB")
+    for _ in range(2):  # rolled back, so the message is still new
+        with pytest.raises(TimeoutError):
+            inbox.apply_once(entry, effect)
+    assert applied == ["effect", "effect"]
 
 
 def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:
