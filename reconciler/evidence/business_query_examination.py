@@ -23,8 +23,9 @@ from reconciler.evidence.business_query_inspection import (
 from reconciler.policy.commit_query import COLUMNS_MAX, KEYS_MAX, BusinessQuery, CommitQuery, KeyType, KeyValue
 from reconciler.policy.commit_query_dry_run import Fitness, QueryAspect, QueryFinding
 from reconciler.sql.engines import reading
+from reconciler.sql.key_probes import with_keys
 from reconciler.sql.time_outs import missing_time_out
-from reconciler.sql.witness_database import DatabaseRole, with_keys
+from reconciler.sql.witness_database import DatabaseRole
 
 READS_ONLY = Code("query.reads-only")
 NO_LOGINS = Code("query.no-logins")

@@ -14,7 +14,8 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.policy.commit_query import COLUMNS_MAX, BusinessQuery, CommitQuery, KeyValue, columns
 from reconciler.sql.engines import reading
-from reconciler.sql.witness_database import HIDES_ROWS, with_keys
+from reconciler.sql.key_probes import with_keys
+from reconciler.sql.witness_database import HIDES_ROWS
 
 MAY_WRITE = Code("query.may-write", what=Field.TEXT)
 READS_TOO_MUCH = Code("query.reads-too-much", table=Field.NAME, rows=Field.NUMBER)

@@ -77,3 +77,8 @@ def has_key(column: sa.ColumnElement[str], dialect: str) -> sa.ColumnElement[boo
         return sa.func.coalesce(is_long & ~compared.regexp_match(_NO_CHARACTER_OF_KEYS), sa.false())
     is_plain = column.op("NOT GLOB", is_comparison=True)(f"*{_NO_CHARACTER_OF_KEYS}*")
     return sa.and_(sa.func.typeof(column) == "text", is_long, is_plain)
+
+
+def with_keys(sql: str, keys: Sequence[Any]) -> tuple[sa.TextClause, dict[str, Any]]:
+    """Returns a statement for SQL with `:keys`, and its parameters. Keys are always bound as parameters."""
+    return sa.text(sql).bindparams(sa.bindparam("keys", expanding=True)), {"keys": list(keys)}

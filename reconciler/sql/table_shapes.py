@@ -109,7 +109,7 @@ def require_transactions(engine: sa.Engine, table: str) -> None:
     if engine.dialect.name not in ("mysql", "mariadb"):
         return
     with reading(engine) as connection:
-        kind = _engines(connection).get(table)
+        kind = _engines(connection, f"{WITHOUT_TRANSACTIONS} AND t.TABLE_NAME = '{table}'").get(table)
     if kind is not None:
         raise lacks_transactions(shown(engine), table, kind)
 
@@ -122,9 +122,9 @@ def lacks_transactions(database: str, table: str, kind: str) -> ConfigurationErr
     )
 
 
-def _engines(connection: sa.Connection) -> dict[str, str]:
+def _engines(connection: sa.Connection, sql: str = WITHOUT_TRANSACTIONS) -> dict[str, str]:
     try:
-        return {str(name): str(kind) for name, kind in connection.exec_driver_sql(WITHOUT_TRANSACTIONS)}
+        return {str(name): str(kind) for name, kind in connection.exec_driver_sql(sql)}
     except DBAPIError:  # another product, whose catalogue differs
         return {}
 

@@ -39,8 +39,9 @@ from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql.driver_errors import class_names, is_silent, lacks_schema, shown
 from reconciler.sql.engines import reading, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
-from reconciler.sql.key_probes import probe
+from reconciler.sql.key_probes import probe, with_keys
 from reconciler.sql.silence import slowness_of
+from reconciler.sql.table_shapes import require_transactions
 from reconciler.sql.tables import column_names, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
 
@@ -269,6 +270,7 @@ class WitnessDatabase:
         #: The last sign of life that was seen, and the time up to which this sign proves that every row is here.
         self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
+        self._has_transactions = False
         #: Maximum number of keys of one statement; None as long as no statement was too slow.
         self._keys_max: int | None = None
 
@@ -280,9 +282,12 @@ class WitnessDatabase:
 
         If the database ends a statement because of its time, its keys are halved. Later calls begin with that number of
         keys, which each call doubles. If the halves are too slow, the table is spared for a while. `now_ms`: the time
-        by another clock of the caller, which counts if it is later than this host's. Raises DatabaseAway,
-        ConfigurationError.
+        by another clock of the caller, which counts if it is later than this host's. Raises DatabaseAway. Raises
+        ConfigurationError, also if the table keeps rows of transactions that were rolled back: they prove nothing.
         """
+        if not self._has_transactions:
+            require_transactions(self.engine, self._table)
+            self._has_transactions = True
         slowness = slowness_of(self.engine, self._table)
         with nullcontext() if slowness is None else slowness.asking():
             role, rows = self._probe(query, column, keys)
@@ -567,11 +572,6 @@ def _least(roles: Sequence[DatabaseRole]) -> DatabaseRole:
         is_node=any(role.is_node for role in roles),
         identity=names.pop() if len(names) == 1 else None,
     )
-
-
-def with_keys(sql: str, keys: Sequence[Any]) -> tuple[sa.TextClause, dict[str, Any]]:
-    """Returns a statement for SQL with `:keys`, and its parameters. Keys are always bound as parameters."""
-    return sa.text(sql).bindparams(sa.bindparam("keys", expanding=True)), {"keys": list(keys)}
 
 
 def _role(words: _Words) -> sa.Subquery:

@@ -9,9 +9,16 @@ import pytest
 import sqlalchemy as sa
 
 from checkback_consumers.effect import SqlInbox
-from checkback_consumers.inbox import InboxEntry
+from checkback_consumers.inbox import InboxEntry, enter_inbox
 from checkback_producers.outbox import SqlOutbox
+from reconciler.contract.secret import SecretText
+from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError
+from reconciler.evidence.inbox import SqlInboxEvidence
+from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.policy.commit_evidence import CommitSource
+from reconciler.policy.evidence import Presence
+from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.table_shapes import TableShapes, read_shapes
@@ -94,6 +101,34 @@ def test_an_inbox_that_keeps_what_was_rolled_back_takes_no_message(engine: sa.En
         with pytest.raises(TimeoutError):
             inbox.apply_once(entry, effect)
     assert applied == ["effect", "effect"]
+
+
+@pytest.mark.parametrize("engine", [MARIADB], indirect=True)
+def test_rows_of_tables_that_keep_what_was_rolled_back_prove_nothing_until_they_are_altered_back(
+    engine: sa.Engine,
+) -> None:
+    """Plug-ins of 0.2.0 write them."""
+    key, other = new_key(), new_key()
+    secret = SecretText(engine.url.render_as_string(hide_password=False))
+    subscription = Subscription(environment="test", topic="ORDERS", group="billing")
+    with closing(SqlOutbox(secret)) as outbox, engine.begin() as connection:
+        outbox.record(connection, entry_of_key(key))
+        enter_inbox(connection, InboxEntry(group="billing", unique_key=key, topic="ORDERS"))
+    for table in ("reconciler_outbox", "reconciler_inbox"):
+        execute(engine, f"ALTER TABLE {table} ENGINE=MyISAM")
+    sources = [CommitSource(producer_group="shop", topics=frozenset({"ORDERS"}), url=secret)]
+    with closing(SqlOutboxReader(sources)) as reader:
+        inboxes = SqlInboxEvidence({subscription: [engine]})
+
+        def presences() -> list[Presence]:
+            told = reader.look_up("ORDERS", dict.fromkeys((key, other), WHENEVER_COMMITTED_MS))
+            applied = inboxes.look_up(subscription, [key, other])
+            return [found[one].presence for found in (told, applied) for one in (key, other)]
+
+        assert presences() == [Presence.UNKNOWN] * 4
+        for table in ("reconciler_outbox", "reconciler_inbox"):
+            execute(engine, f"ALTER TABLE {table} ENGINE=InnoDB")
+        assert presences() == [Presence.FOUND, Presence.ABSENT] * 2
 
 
 def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:
