@@ -285,6 +285,11 @@ def told_error(error: BaseException) -> str:
     return ": ".join([type(error).__name__, *(_shortened(line) for line in str(shown).splitlines()[:1])])
 
 
+def told_to_operators(error: BaseException) -> str:
+    """Returns the class and the whole text of an error of ours. Another error is told as by told_error()."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, ReconcilerError) else told_error(error)
+
+
 def told_value(value: object) -> str:
     """Returns what a service's code answered in place of an expected value, as its errors are told."""
     return _shortened(repr(value))

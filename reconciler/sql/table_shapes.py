@@ -6,7 +6,7 @@ key an inbox takes a message twice, and an outbox without transactions keeps the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,7 +69,7 @@ def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
         columns = {table.name: {one["name"]: one for one in inspector.get_columns(table.name)} for table in known}
         engines = _engines(connection) if dialect in ("mysql", "mariadb") else {}
     return TableShapes(
-        missing=missing_tables(engine, tree),
+        missing=_missing(engine, tables, metadata, present),
         not_unique=[
             f"{table.name} ({', '.join(names)})"
             for table in known
@@ -98,6 +98,10 @@ def missing_tables(engine: sa.Engine, tree: str) -> list[str]:
         if tree in ("outbox", "inbox") and is_view(connection, tables[0].name):
             return []
         present = set(sa.inspect(connection).get_table_names())
+    return _missing(engine, tables, metadata, present)
+
+
+def _missing(engine: sa.Engine, tables: Sequence[Table], metadata: sa.MetaData, present: Collection[str]) -> list[str]:
     needed = (one.name for one in tables if one.name not in LATER_TABLES)
     unseen = [Right("SELECT", metadata.tables[name]) for name in needed if name not in present]
     refused = refused_rights(engine, unseen)

@@ -30,7 +30,7 @@ from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.contract.outcomes import KEY_FAILED, UNHEARD
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import JobKind, JobState
-from reconciler.errors import ConfigurationError, ReconcilerError, TransientError, told_error
+from reconciler.errors import ConfigurationError, ReconcilerError, TransientError, told_error, told_to_operators
 from reconciler.ledger.jobs import SqlJobs
 from reconciler.policy.keys_by_hand import KeysByHand
 from reconciler.policy.plan import TopicPlan
@@ -251,8 +251,7 @@ class JobWorker:
             raise  # the job waits, and later continues with this key
         except Exception as error:  # an error of one key must not stop later keys
             logger.exception("job_key_failed", extra={"topic": topic, "group": group, "unique_key": key})
-            told = f"{type(error).__name__}: {error}" if isinstance(error, ReconcilerError) else told_error(error)
-            return replace(failed, reason=KEY_FAILED(error=told))
+            return replace(failed, reason=KEY_FAILED(error=told_to_operators(error)))
 
     # ---- rebuilding
 

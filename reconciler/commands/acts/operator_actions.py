@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.tables import LOGIN_PREFIX
-from reconciler.errors import DatabaseAway, ReconcilerError, told_error
+from reconciler.errors import DatabaseAway, told_to_operators
 from reconciler.telling.ports.actions import Intent
 from reconciler.wiring.connections import Connections
 
@@ -59,8 +59,7 @@ def recorded(
     try:
         yield outcome
     except BaseException as error:
-        told = f"{type(error).__name__}: {error}" if isinstance(error, ReconcilerError) else told_error(error)
-        outcome.result, end = f"ended by {told}".removesuffix(": "), undone
+        outcome.result, end = f"ended by {told_to_operators(error)}".removesuffix(": "), undone
         raise
     finally:
         try:

@@ -4,6 +4,10 @@ reconciler proves no loss of a message that the broker might have."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache, partial
+from itertools import chain
 
 from reconciler.contract.facts import Fact
 from reconciler.errors import ReconcilerError, TopicNotFound
@@ -15,22 +19,22 @@ from reconciler.words import said
 logger = logging.getLogger(__name__)
 
 
-def missing_probe_topics(connections: Connections, topic: str) -> list[Fact]:
-    """Returns one fact for each master of a business topic that lacks the probe topic, and does not make topics by
-    itself at their first message.
+def missing_probe_topics(connections: Connections, topics: Iterable[str]) -> dict[str, list[Fact]]:
+    """Returns, for each business topic, one fact for each of its masters that lacks the probe topic, and does not make
+    topics by itself at their first message.
 
     Returns nothing while no name server answers, because other facts say this.
     """
     name = connections.settings.rocketmq.probe_topic
-    try:
-        masters = connections.rocketmq.routes.masters(topic)
-        having = _brokers_of(connections, name) if masters else set()
-        if having >= masters.keys():
-            return []
-        having |= _brokers_of(connections, AUTO_CREATE_TOPIC, permission=Permission.INHERIT)
-    except ReconcilerError:
-        return []
-    return [no_probe_topic(broker, name) for broker in sorted(masters.keys() - having)]
+    having = cache(partial(_brokers_of, connections, name))
+    making = cache(partial(_brokers_of, connections, AUTO_CREATE_TOPIC, permission=Permission.INHERIT))
+    missing: dict[str, list[Fact]] = {}
+    for topic in topics:
+        with suppress(ReconcilerError):
+            masters = connections.rocketmq.routes.masters(topic).keys()
+            lacking = masters - having() if masters else set()
+            missing[topic] = [no_probe_topic(broker, name) for broker in sorted(lacking - making() if lacking else ())]
+    return missing
 
 
 def _brokers_of(connections: Connections, topic: str, *, permission: int = 0) -> set[str]:
@@ -52,7 +56,7 @@ class ProbeTopicWatch:
     def look(self) -> None:
         """Logs what is missing since the last look. Raises nothing."""
         topics = dict.fromkeys(one.topic for one in self._connections.settings.subscriptions)
-        missing = dict.fromkeys(one for topic in topics for one in missing_probe_topics(self._connections, topic))
+        missing = dict.fromkeys(chain.from_iterable(missing_probe_topics(self._connections, topics).values()))
         for fact in missing:
             if fact not in self._logged:
                 logger.warning("probe_topic_missing", extra={"detail": said(fact)})

@@ -109,7 +109,8 @@ class Accounting:
         for one in inbox_databases(self._settings):
             self._inboxes_of.setdefault(one.owner, []).append(one.name)
         self._traces = cache(lambda: traces_of(connections, before_ms=asked_ms - RUN_LIVES_MS))
-        self._probe_topics = cache(lambda topic: missing_probe_topics(connections, topic))
+        topics = dict.fromkeys(one.topic for one in self._settings.subscriptions)
+        self._probe_topics = cache(lambda: missing_probe_topics(connections, topics))
         #: UNKNOWN keys of the subscriptions whose account was made.
         self.undecided: dict[Subscription, UndecidedKeys] = {}
 
@@ -129,7 +130,9 @@ class Accounting:
         else:
             links.append(never_link(plan.subscription, self._traces()))
         links += self._verdict_links(topic, plan, watermark)
-        links += [Link(until_ms=None, cause=fact, needs=("rocketmq",)) for fact in self._probe_topics(topic.topic)]
+        links += [
+            Link(until_ms=None, cause=fact, needs=("rocketmq",)) for fact in self._probe_topics().get(topic.topic, ())
+        ]
         links.append(self._undecided_link(topic, plan))
         return account_of(
             plan.subscription,
