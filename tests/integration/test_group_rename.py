@@ -50,6 +50,7 @@ from tests.integration.consumers.test_renamed_rows import row
 from tests.polling import eventually
 from tests.services.patient_instance import patient_client, patient_instance
 from tests.services.rocketmq import RealBroker
+from tests.settings_file import settings_file
 from tests.unit.consumers.messages import new_key
 
 ENVIRONMENT, TOPIC, OLD, NEW = "test", "ORDERS", "billing", "invoices"
@@ -85,19 +86,16 @@ class Shop:
         self.pass_to(3)
 
     def write_settings(self, inboxes: list[str]) -> None:
-        self.settings.write_text(f"""environment = "{ENVIRONMENT}"
-rocketmq.name_servers = "{self.broker.name_servers}"
-rocketmq.request_timeout_seconds = 20
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "{self.ledger_url}"
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{OLD}"
-{f"inbox_url = {json.dumps(inboxes)}" if inboxes else ""}
-""")
+        settings_file(
+            self.folder,
+            "rocketmq.request_timeout_seconds = 20",
+            environment=ENVIRONMENT,
+            name_servers=self.broker.name_servers,
+            ledger_url=self.ledger_url,
+            topic=TOPIC,
+            group=OLD,
+            of_subscription=f"inbox_url = {json.dumps(inboxes)}" if inboxes else "",
+        )
 
     @staticmethod
     def write(url: str, *rows: dict[str, Any]) -> None:

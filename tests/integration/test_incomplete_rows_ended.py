@@ -32,6 +32,7 @@ from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
+from tests.settings_file import settings_file
 from tests.unit.consumers.messages import business, effect_count, effects, message, new_key
 
 OF = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -54,18 +55,7 @@ class Shop:
         self.bill = transactional_handler(self.engine, group="billing")(self.handle)
 
     def write_settings(self, ledger_url: str, inbox_url: str) -> None:
-        self.settings.write_text(f"""environment = "test"
-rocketmq.name_servers = "127.0.0.1:1"
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "{ledger_url}"
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-inbox_url = "{inbox_url}"
-""")
+        settings_file(self.settings.parent, ledger_url=ledger_url, of_subscription=f'inbox_url = "{inbox_url}"')
 
     def handle(self, received: ConsumedMessage, connection: sa.Connection) -> None:
         connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))

@@ -75,6 +75,7 @@ from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import named_database
 from tests.contract.ledger.rows import entry, key, new_environment, round_done, shard
+from tests.settings_file import NOWHERE, settings_file
 
 LOGIN, PASSWORD = "role", "role"
 TABLES = {
@@ -485,29 +486,19 @@ def as_asked(rights: list[SqlRight]) -> tuple[Right, ...]:
     return tuple(Right(right.verb, TABLES[right.table], right.columns, right.without_it) for right in rights)
 
 
-def settings_of(server: Server, folder: Path, *, name_servers: str = "127.0.0.1:1") -> Settings:
+def settings_of(server: Server, folder: Path, *, name_servers: str = NOWHERE) -> Settings:
     """The login for everything; each group has the one database twice, so that doctor compares them."""
     again = f"{server.url}{'&' if '?' in server.url else '?'}connect_timeout=3"
     twice = f'["{server.url}", "{again}"]'
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "{server.url}"
-[[producers]]
-group = "{GROUP}"
-topics = ["ORDERS"]
-outbox_url = {twice}
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-tags = "a"
-inbox_url = {twice}
-[[notifiers]]
-name = "on-call"
-kind = "webhook"
-url = "http://127.0.0.1:1/"
-""")
+    path = settings_file(
+        folder,
+        name_servers=name_servers,
+        ledger_url=server.url,
+        producer_group=GROUP,
+        of_producers=f"outbox_url = {twice}",
+        of_subscription=f'tags = "a"\ninbox_url = {twice}',
+        sections='[[notifiers]]\nname = "on-call"\nkind = "webhook"\nurl = "http://127.0.0.1:1/"',
+    )
     return load_settings(path, {})
 
 

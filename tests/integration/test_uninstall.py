@@ -30,6 +30,7 @@ from reconciler.telling.ports.reports import RepairCount, VerdictCount
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
+from tests.settings_file import NOWHERE, settings_file
 from tests.unit.web.reports import ORDERS, facts_of, report_of, status_of
 
 REDIS = 'redis-cli -u "$REDIS"'
@@ -41,24 +42,18 @@ secret_key = "marked"
 """
 
 
-def settings_of(folder: Path, *, name_servers: str = "127.0.0.1:1", more: str = "", **urls: str) -> Path:
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-rocketmq.request_timeout_seconds = 20
-redis.url = "redis://reconciler:marked@127.0.0.1:1/0"
-ledger.url = "{urls["ledger"]}"
-unique_key_topic.topics = {{ ORDERS = "ORDER_KEYS" }}
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-outbox_url = "{urls["outbox"]}"
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-inbox_url = "{urls["inbox"]}"
-{more}""")
-    return path
+def settings_of(folder: Path, *, name_servers: str = NOWHERE, more: str = "", **urls: str) -> Path:
+    return settings_file(
+        folder,
+        "rocketmq.request_timeout_seconds = 20",
+        'unique_key_topic.topics = { ORDERS = "ORDER_KEYS" }',
+        name_servers=name_servers,
+        redis_url=f"redis://reconciler:marked@{NOWHERE}/0",
+        ledger_url=urls["ledger"],
+        of_producers=f'outbox_url = "{urls["outbox"]}"',
+        of_subscription=f'inbox_url = "{urls["inbox"]}"',
+        sections=more,
+    )
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
+from tests.settings_file import settings_file
 
 T = TypeVar("T")
 
@@ -81,22 +82,17 @@ def rights_of(role: str, *, is_acl: bool) -> list[tuple[str, str, str]]:
 
 def settings_of(role: str, name_servers: str, folder: Path, *, user_suffix: str = "") -> Settings:
     """Settings of a command that runs with the role's user."""
-    path = folder / f"{user_of(role)}.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-rocketmq.request_timeout_seconds = 20
-rocketmq.acl = {{ access_key = "{user_of(role)}{user_suffix}", secret_key = "{SECRET}" }}
-unique_key_topic.queues = {QUEUES}
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "{PRODUCERS}"
-topics = ["{TOPIC}"]
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{GROUP}"
-""")
-    return load_settings(path, {})
+    file = settings_file(
+        folder,
+        "rocketmq.request_timeout_seconds = 20",
+        f'rocketmq.acl = {{ access_key = "{user_of(role)}{user_suffix}", secret_key = "{SECRET}" }}',
+        f"unique_key_topic.queues = {QUEUES}",
+        name_servers=name_servers,
+        topic=TOPIC,
+        producer_group=PRODUCERS,
+        group=GROUP,
+    )
+    return load_settings(file, {})
 
 
 class SecuredRoles:

@@ -26,6 +26,7 @@ from tests.services.ports import answers, free_port
 from tests.services.processes import Child
 from tests.services.redis_server import RedisServer, missing
 from tests.services.requirements import require, sentinel_missing
+from tests.settings_file import settings_file
 
 SEE = "(docs/reference/security.md#redis-and-databases)"
 
@@ -114,18 +115,7 @@ def test_postgresql_with_hostssl_only(postgres_over_tls: str, files: Files) -> N
 
 
 def test_doctor_names_what_a_database_wants(postgres_over_tls: str, tmp_path: Path) -> None:
-    config = tmp_path / "reconciler.toml"
-    config.write_text(f"""environment = "test"
-        rocketmq.name_servers = "127.0.0.1:{free_port()}"
-        redis.url = "redis://127.0.0.1:{free_port()}/0"
-        ledger.url = "{postgres_over_tls}?sslmode=disable"
-        [[producers]]
-        group = "shop"
-        topics = ["ORDERS"]
-        [[subscriptions]]
-        topic = "ORDERS"
-        group = "billing"
-    """)
+    config = settings_file(tmp_path, ledger_url=f"{postgres_over_tls}?sslmode=disable")
     with Connections(load_settings(config, {})) as connections:
         findings = {finding.check: finding for finding in (one.as_row() for one in examine(connections))}
     assert findings["ledger"].level == "fail"

@@ -16,12 +16,12 @@ from reconciler.embedded.settings import BrokerSettings
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.settings.file import load_settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind
 from tests.services.patient_instance import patient_instance
 from tests.services.redis_server import RedisServer
+from tests.settings_file import settings_file
 
 pytestmark = pytest.mark.redis
 
@@ -58,22 +58,15 @@ def brokers() -> Iterator[tuple[EmbeddedBroker, EmbeddedBroker]]:
 
 def findings(folder: Path, name_servers: str, redis: RedisServer) -> dict[str, DiagnosisRow]:
     """What doctor says of clocks, by check."""
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-rocketmq.request_timeout_seconds = 20
-rounds.skew_margin_seconds = {WAITED_SECONDS}
-redis.url = "{redis.url}"
-ledger.url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "order-service"
-topics = ["{TOPIC}"]
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "billing"
-grace_period_seconds = {3 * WAITED_SECONDS}
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    path = settings_file(
+        folder,
+        "rocketmq.request_timeout_seconds = 20",
+        f"rounds.skew_margin_seconds = {WAITED_SECONDS}",
+        name_servers=name_servers,
+        redis_url=redis.url,
+        of_subscription=f"grace_period_seconds = {3 * WAITED_SECONDS}",
+        has_ledger=True,
+    )
     with Connections(load_settings(path, {})) as connections:
         return {
             one.check: one

@@ -12,11 +12,10 @@ from reconciler.errors import AccessRefused, Lacking
 from reconciler.rocketmq.client import demands
 from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand
 from reconciler.settings.file import load_settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
-from tests.services.ports import free_port
 from tests.services.rocketmq import RocketMQCluster, marks
+from tests.settings_file import settings_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -56,22 +55,8 @@ def test_broker_that_wants_more_than_this_client_gives_is_not_merely_away(
         broker.java_options = ("-Dtls.server.mode=enforcing",)
         cluster.name_server.java_options = ("-Dtls.server.mode=permissive",)  # such a broker speaks TLS to it
     with cluster:
-        config = tmp_path / "reconciler.toml"
-        ledger_url = f"sqlite:///{tmp_path}/ledger.db"
-        schema.upgrade(ledger_url, "ledger")
-        config.write_text(f"""environment = "test"
-            rocketmq.name_servers = "{cluster.name_servers}"
-            rocketmq.request_timeout_seconds = 20
-            unique_key_topic.name = "TBW102"
-            redis.url = "redis://127.0.0.1:{free_port()}/0"
-            ledger.url = "{ledger_url}"
-            [[producers]]
-            group = "shop"
-            topics = ["ORDERS"]
-            [[subscriptions]]
-            topic = "ORDERS"
-            group = "billing"
-        """)
+        lines = ("rocketmq.request_timeout_seconds = 20", 'unique_key_topic.name = "TBW102"')
+        config = settings_file(tmp_path, *lines, name_servers=cluster.name_servers, has_ledger=True)
         settings = load_settings(config, {})
         with Connections(settings) as connections:
             (finding,) = (f for f in (one.as_row() for one in examine(connections)) if f.check == "broker broker-1")

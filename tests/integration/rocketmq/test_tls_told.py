@@ -14,11 +14,10 @@ from reconciler.embedded.tls import ServerTls, TlsMode
 from reconciler.rocketmq.client.demands import REMEDIES, PeerDemand
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.services.certificates import Authority
-from tests.services.ports import free_port
+from tests.settings_file import settings_file
 
 
 @pytest.fixture(scope="module")
@@ -38,22 +37,7 @@ def broker(authority: Authority) -> Iterator[EmbeddedBroker]:
 
 
 def settings(folder: Path, broker: EmbeddedBroker, tls: str) -> Settings:
-    ledger_url = f"sqlite:///{folder}/ledger.db"
-    schema.upgrade(ledger_url, "ledger")
-    config = folder / "reconciler.toml"
-    config.write_text(f"""environment = "test"
-        rocketmq.name_servers = "{broker.name_servers}"
-        {tls}
-        redis.url = "redis://127.0.0.1:{free_port()}/0"
-        ledger.url = "{ledger_url}"
-        [[producers]]
-        group = "shop"
-        topics = ["ORDERS"]
-        [[subscriptions]]
-        topic = "ORDERS"
-        group = "billing"
-    """)
-    return load_settings(config, {})
+    return load_settings(settings_file(folder, tls, name_servers=broker.name_servers, has_ledger=True), {})
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,10 @@ from reconciler.settings.file import load_settings
 from reconciler.sql.schema import upgrade
 from reconciler.wiring.commit_queries import why_not_accepted
 from reconciler.wiring.connections import Connections
+from tests.settings_file import effect_queries_file
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
-from tests.unit.halves.test_ended_halves_of_a_broker import declared, shop_of
+from tests.unit.halves.shop_of_halves import settings_of, shop_of
 
 HALVES = 25
 TRUST = "doctor.effect-query-trust"
@@ -43,37 +44,8 @@ def config(tmp_path: Path, play: Stage) -> Path:
         shop.executemany("INSERT INTO bills VALUES (?, 'BILLED')", billed)
     play.client.call(200, b'{"groupName": "billing"}')
     play.client.call(15, consumerGroup="billing", topic=TOPIC, queueId=2, commitOffset=HALVES - 5)
-    effects_of(tmp_path)
-    file = tmp_path / "reconciler.toml"
-    file.write_text(f"""
-        environment = "test"
-        rocketmq.name_servers = "{play.broker.address}"
-        redis.url = "redis://127.0.0.1:1/0"
-        ledger.url = "sqlite:///{tmp_path}/ledger.db"
-        repairs.enabled = false
-        [[producers]]
-        group = "shop"
-        topics = ["{TOPIC}"]
-        commit_queries = "{declared(tmp_path)}"
-        [[subscriptions]]
-        topic = "{TOPIC}"
-        group = "billing"
-        announcements = "half_topic"
-        effect_query = "{tmp_path}/effects.toml"
-        """)
-    return file
-
-
-def effects_of(folder: Path, applied: str = "BILLED") -> None:
-    (folder / "effects.toml").write_text(f"""
-        [[effect_queries]]
-        topic = "{TOPIC}"
-        group = "billing"
-        database_url = "sqlite:///{folder}/shop.db"
-        sql = "SELECT number, status FROM bills WHERE number IN (:keys)"
-        key = "KEYS"
-        applied = ["{applied}"]
-        """)
+    effects = effect_queries_file(tmp_path, "billing", topic=TOPIC)
+    return settings_of(play, tmp_path, of_subscription=f'effect_query = "{effects}"')
 
 
 Accept = Callable[[], tuple[int, dict[str, dict[str, str]]]]
@@ -109,7 +81,7 @@ def test_the_effects_of_what_the_group_has_passed_are_found_before_anything_is_t
 
 
 def test_a_query_that_finds_no_effect_keeps_the_topic_unaccepted(config: Path, tmp_path: Path, accept: Accept) -> None:
-    effects_of(tmp_path, applied="SENT")
+    effect_queries_file(tmp_path, "billing", topic=TOPIC, applied="SENT")
     code, found = accept()
     assert (code, found["trust"]["level"], is_accepted(config)) == (1, "fail", False)
 

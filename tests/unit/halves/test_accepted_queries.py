@@ -17,14 +17,14 @@ from reconciler.commands.doctor.databases import database_checks
 from reconciler.contract.row_rules import QUERY_ACCEPTANCE, QUERY_WITHDRAWAL
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.sql.schema import upgrade
 from reconciler.telling.ports.actions import OperatorAction
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.commit_queries import accepted_query, read_commit_queries
 from reconciler.wiring.connections import Connections
+from tests.settings_file import ORDERS_SQL, commit_queries_file, settings_file
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
-from tests.unit.halves.test_ended_halves_of_a_broker import declared, shop_of
+from tests.unit.halves.shop_of_halves import shop_of
 
 #: A row that says PAID of every key: what no half was committed for is called committed, too.
 OF_EVERYBODY = "SELECT number, 'PAID' FROM orders WHERE number IN (:keys)"
@@ -39,21 +39,12 @@ def play() -> Iterator[Stage]:
 @pytest.fixture
 def settings(tmp_path: Path, play: Stage) -> Settings:
     """Its file is reconciler.toml in the folder of the test."""
-    upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
-    file = tmp_path / "reconciler.toml"
-    file.write_text(f"""
-        environment = "test"
-        rocketmq.name_servers = "{play.broker.address}"
-        redis.url = "redis://127.0.0.1:1/0"
-        ledger.url = "sqlite:///{tmp_path}/ledger.db"
-        [[producers]]
-        group = "shop"
-        topics = ["{TOPIC}"]
-        [[subscriptions]]
-        topic = "{TOPIC}"
-        group = "billing"
-        """)
+    file = settings_file(tmp_path, name_servers=play.broker.address, topic=TOPIC, has_ledger=True)
     return load_settings(file, {})
+
+
+def declared(folder: Path, sql: str = ORDERS_SQL) -> str:
+    return str(commit_queries_file(folder, TOPIC, sql=sql))
 
 
 Accept = Callable[..., tuple[int, str]]
@@ -143,7 +134,7 @@ def test_what_a_person_accepts_is_told_by_name_and_fails_no_more(
 
 def test_what_is_disproved_nobody_accepts(tmp_path: Path, play: Stage, settings: Settings, accept: Accept) -> None:
     shop_of(tmp_path, play, halves=20)
-    blind = declared(tmp_path, "SELECT number, status FROM orders WHERE number IN (:keys) AND number > 'x'")
+    blind = declared(tmp_path, f"{ORDERS_SQL} AND number > 'x'")
     assert accept(blind, "--reason", "it must be right")[0] == 1
     assert on_record(settings) == []
 

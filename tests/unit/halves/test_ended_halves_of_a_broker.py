@@ -4,9 +4,7 @@ on them."""
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,12 +13,13 @@ from reconciler.cli.app import run
 from reconciler.wiring.ended_halves import ClusterSample, sample_ended
 from reconciler.wiring.half_scan import ScanRequest
 from tests.polling import eventually
+from tests.settings_file import commit_queries_file
 from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
 from tests.unit.embedded.raw_client import TOPIC
+from tests.unit.halves.shop_of_halves import COMMIT, ROLLBACK, shop_of
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
-COMMIT, ROLLBACK = 8, 12
 
 
 @pytest.fixture(params=["4.9", "5.x"])
@@ -78,30 +77,6 @@ def test_what_a_release_does_not_tell_is_said(family: str, code: str) -> None:
         assert keys(sample) == (["c"] if family == "4.4" else [], [])
 
 
-def declared(tmp_path: Path, sql: str = "SELECT number, status FROM orders WHERE number IN (:keys)") -> str:
-    file = tmp_path / "queries.toml"
-    file.write_text(f"""
-        [[commit_queries]]
-        topic = "{TOPIC}"
-        database_url = "sqlite:///{tmp_path}/shop.db"
-        sql = "{sql}"
-        key = "KEYS"
-        committed = ["PAID"]
-        """)
-    return str(file)
-
-
-def shop_of(tmp_path: Path, play: Stage, *, halves: int) -> None:
-    """As many paid orders as orders that were never written, each with its half."""
-    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
-        shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
-        shop.executemany("INSERT INTO orders VALUES (?, 'PAID')", [(f"c{number}",) for number in range(halves)])
-    for number in range(halves):
-        play.end(play.half(f"C{number}", KEYS=f"c{number}"), COMMIT)
-        play.end(play.half(f"R{number}", KEYS=f"r{number}"), ROLLBACK)
-    play.write_ends()
-
-
 def told(play: Stage, file: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:
     code = run(["doctor", "--commit-query", file, "-n", play.broker.address, "--output", "json"])
     document = json.loads(capsys.readouterr().out)
@@ -112,12 +87,13 @@ def told(play: Stage, file: str, capsys: pytest.CaptureFixture[str]) -> tuple[in
 def test_doctor_tells_of_a_query_whether_it_can_be_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with stage("5.x") as play:
         shop_of(tmp_path, play, halves=20)
-        code, found = told(play, declared(tmp_path), capsys)
+        code, found = told(play, str(commit_queries_file(tmp_path, TOPIC)), capsys)
         assert (code, found["doctor.query-trust"]["level"]) == (0, "note")  # of SQLite not everything is known
         assert (
             found["doctor.query-committed-halves"]["found"] == "of 20 halves that ended in commit it calls 20 committed"
         )
-        blind = declared(tmp_path, "SELECT number, 'PAID' FROM orders WHERE number IN (:keys) AND number > 'c1'")
+        sql = "SELECT number, 'PAID' FROM orders WHERE number IN (:keys) AND number > 'c1'"
+        blind = str(commit_queries_file(tmp_path, TOPIC, sql=sql))
         code, found = told(play, blind, capsys)
         assert (code, found["doctor.query-trust"]["level"]) == (1, "fail")
         missed = found["doctor.query-committed-halves"]
@@ -131,13 +107,13 @@ def test_doctor_leaves_it_to_a_person_where_few_halves_were_rolled_back(
 ) -> None:
     with stage("5.x") as play:
         shop_of(tmp_path, play, halves=19)
-        code, found = told(play, declared(tmp_path), capsys)
+        code, found = told(play, str(commit_queries_file(tmp_path, TOPIC)), capsys)
     assert code == 1
     facts = found["doctor.query-trust"]["facts"]
     assert facts["remedy"]["code"] == "doctor.accept-by-person"  # type: ignore[index]
 
 
 def test_doctor_wants_a_cluster_for_a_commit_query_and_nothing_of_it_without(tmp_path: Path) -> None:
-    assert run(["doctor", "--commit-query", declared(tmp_path)]) == 2
+    assert run(["doctor", "--commit-query", str(commit_queries_file(tmp_path, TOPIC))]) == 2
     assert run(["doctor", "--tls"]) == 2
-    assert run(["doctor", "--commit-query", declared(tmp_path), "-n", "127.0.0.1:1"]) == 3
+    assert run(["doctor", "--commit-query", str(commit_queries_file(tmp_path, TOPIC)), "-n", "127.0.0.1:1"]) == 3

@@ -41,7 +41,7 @@ from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
-from tests.unit.service.test_queries_of_settings import declared
+from tests.unit.halves.shop_of_halves import settings_of
 from tests.unit.telling.test_account import stored
 
 SHARDS = 4
@@ -262,27 +262,6 @@ def test_what_waits_is_told_by_shard_and_topic(play: Stage) -> None:
         assert waiting.waiting_since_ms(half_tag(TOPIC, number), sent[5]["queue"]) == play.clock.now_ms()
         assert waiting.waiting_since_ms(half_tag(TOPIC, number), sent[5]["queue"] + 1) is None
         assert waiting.waiting_since_ms(half_tag("OTHER", number), 0) is None
-
-
-def settings_of(play: Stage, folder: Path) -> Path:
-    """The file of a deployment that reads the halves of the topic."""
-    file = folder / "reconciler.toml"
-    file.write_text(f"""
-environment = "test"
-rocketmq.name_servers = "{play.broker.address}"
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "sqlite:///{folder}/ledger.db"
-repairs.enabled = false
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-commit_queries = "{declared(folder, TOPIC)}"
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "billing"
-announcements = "half_topic"
-""")
-    return file
 
 
 @contextmanager

@@ -27,9 +27,9 @@ from reconciler.rocketmq.wire.frame import Command
 from reconciler.wiring.commit_queries import Business, read_commit_queries
 from reconciler.wiring.half_scan import ScanRequest, scan_halves
 from tests.polling import eventually
+from tests.settings_file import commit_queries_file
 from tests.unit.embedded.check_back_stage import Stage, stage, two_stages
 from tests.unit.embedded.raw_client import GROUP, TOPIC
-from tests.unit.service.test_queries_of_settings import declared
 
 #: Between rounds that the broker begins by itself.
 ROUNDS_BY_HAND_SECONDS = 10_000.0
@@ -409,7 +409,7 @@ def test_a_commit_query_tells_what_is_lost_from_what_never_was(
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
         shop.execute("CREATE TABLE orders (number TEXT PRIMARY KEY, status TEXT)")
         shop.execute("INSERT INTO orders VALUES ('o1', 'PAID'), ('o2', 'CANCELLED'), ('o4', 'PAID'), ('twice', 'PAID')")
-    queries = declared(tmp_path, TOPIC)
+    queries = commit_queries_file(tmp_path, TOPIC)
     for unique_key, key in (("K1", "o1"), ("K2", "o2"), ("K3", "o3")):
         play.half(unique_key, KEYS=key)
     for _ in range(5):
@@ -453,7 +453,7 @@ def test_a_query_without_an_answer_is_told_once_and_in_the_exit_code(
     """The file of SQLite has no table. Whoever reads only the exit code learns that nothing is known."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as shop, shop:
         shop.execute("CREATE TABLE others (number TEXT PRIMARY KEY)")
-    queries = declared(tmp_path, TOPIC)
+    queries = commit_queries_file(tmp_path, TOPIC)
     given = ["--commit-query", str(queries), "--older-than", "10000000000", "--output", output]
     with stage("5.x") as play:
         play.half("K1", KEYS="o1")
@@ -609,14 +609,5 @@ def test_a_limit_that_cuts_off_no_row_of_a_key_may_stand_in_a_query(tmp_path: Pa
 
 
 def _read(tmp_path: Path, sql: str, url: str) -> str:
-    file = tmp_path / "queries.toml"
-    file.write_text(f"""
-        [[commit_queries]]
-        topic = "ORDERS"
-        database_url = "{url}"
-        sql = '''{sql}'''
-        key = "KEYS"
-        committed = ["PAID"]
-    """)
-    (one,) = read_commit_queries(file)
+    (one,) = read_commit_queries(commit_queries_file(tmp_path, "ORDERS", database_url=url, sql=sql))
     return one.query.sql

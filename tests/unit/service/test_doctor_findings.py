@@ -36,6 +36,7 @@ from reconciler.sql.folded_names import FOLDED_REMEDY
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import database_fact
+from tests.settings_file import settings_file
 from tests.unit.rocketmq.missing_packages import without_package
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
@@ -130,19 +131,7 @@ def test_checks_wait_for_their_servers_beside_each_other_and_are_told_in_order()
 
 @pytest.mark.parametrize("asked", ["doctor", "status"])
 def test_tls_file_that_cannot_be_used_sends_nobody_to_start_a_server(asked: str, tmp_path: Path) -> None:
-    path = tmp_path / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "127.0.0.1:1"
-rocketmq.tls = {{ enabled = true, ca_file = "{tmp_path}/nowhere.pem" }}
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-[[producers]]
-group = "order-service"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-""")
+    path = settings_file(tmp_path, f'rocketmq.tls = {{ enabled = true, ca_file = "{tmp_path}/nowhere.pem" }}')
     with Connections(load_settings(path, {})) as connections:
         if asked == "status":
             with pytest.raises(InvalidValue, match=r"rocketmq\.tls\.ca_file") as caught:

@@ -21,55 +21,23 @@ from reconciler.wiring.commit_queries import OpenQueries, configured_queries
 from reconciler.wiring.databases import effect_evidence
 from reconciler.wiring.effect_queries import configured_effect_queries, read_effect_queries
 from reconciler.wiring.rounds import topic_plans
+from tests.settings_file import commit_queries_file, effect_queries_file, settings_file
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.world import key
-from tests.unit.service.test_queries_of_settings import declared
 
 Make = Callable[..., Settings]
 HALVES = 'announcements = "half_topic"\n'
 
 
-def effects(folder: Path, *groups: str, more: str = "", name: str = "effects.toml", database: str = "shop.db") -> Path:
-    file = folder / name
-    file.write_text(
-        "".join(
-            f"""
-            [[effect_queries]]
-            topic = "ORDERS"
-            group = "{group}"
-            database_url = "sqlite:///{folder}/{database}"
-            sql = "SELECT number, status FROM bills WHERE number IN (:keys)"
-            key = "KEYS"
-            applied = ["BILLED"]
-            not_applied = ["NEW"]
-            {more}
-            """
-            for group in groups
-        )
-    )
-    return file
-
-
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def made(**of_groups: str) -> Settings:
-        file = tmp_path / "reconciler.toml"
         sections = "".join(
             f'[[subscriptions]]\ntopic = "ORDERS"\ngroup = "{group}"\n{more}\n' for group, more in of_groups.items()
         )
-        file.write_text(f"""
-environment = "test"
-rocketmq.name_servers = "127.0.0.1:9876"
-redis.url = "redis://127.0.0.1:6379/0"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-repairs.topics = {{ ORDERS = false }}
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-commit_queries = "{declared(tmp_path, "ORDERS")}"
-{sections}
-""")
-        return load_settings(file, {})
+        by = f'commit_queries = "{commit_queries_file(tmp_path, "ORDERS")}"'
+        lines = "repairs.topics = { ORDERS = false }"
+        return load_settings(settings_file(tmp_path, lines, of_producers=by, group="", sections=sections), {})
 
     return made
 
@@ -79,7 +47,7 @@ def by_query(file: Path) -> str:
 
 
 def test_each_subscription_has_its_own_proof_of_effects(make: Make, tmp_path: Path) -> None:
-    file = effects(tmp_path, "billing", "other")
+    file = effect_queries_file(tmp_path, "billing", "other")
     settings = make(
         billing=by_query(file), stock=HALVES, points=f'{HALVES}inbox_url = "sqlite:///{tmp_path}/inbox.db"\n'
     )
@@ -112,13 +80,13 @@ def test_a_second_proof_or_a_service_that_announces_is_refused(
     make: Make, tmp_path: Path, more: str, part: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        make(billing=f'{more}effect_query = "{effects(tmp_path, "billing")}"\n')
+        make(billing=f'{more}effect_query = "{effect_queries_file(tmp_path, "billing")}"\n')
     assert f"subscriptions[0].{part}" in str(refused.value)
 
 
 def test_rows_that_are_kept_too_short_are_refused(make: Make, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="inbox_keep_days = 2"):
-        make(billing=by_query(effects(tmp_path, "billing")) + "inbox_keep_days = 2\n")
+        make(billing=by_query(effect_queries_file(tmp_path, "billing")) + "inbox_keep_days = 2\n")
 
 
 def test_a_file_of_queries_that_is_missing_is_told_under_its_setting(make: Make, tmp_path: Path) -> None:
@@ -128,7 +96,7 @@ def test_a_file_of_queries_that_is_missing_is_told_under_its_setting(make: Make,
 
 
 def test_a_file_without_the_group_is_an_error(make: Make, tmp_path: Path) -> None:
-    settings = make(stock=by_query(effects(tmp_path, "billing")))
+    settings = make(stock=by_query(effect_queries_file(tmp_path, "billing")))
     with pytest.raises(InvalidValue, match="no query of this topic and group"):
         configured_effect_queries(settings)
 
@@ -143,12 +111,12 @@ def test_a_file_without_the_group_is_an_error(make: Make, tmp_path: Path) -> Non
 )
 def test_a_section_that_does_not_fit_is_refused(tmp_path: Path, more: str, part: str) -> None:
     with pytest.raises(InvalidValue, match=part):
-        read_effect_queries(effects(tmp_path, "billing", more=more))
+        read_effect_queries(effect_queries_file(tmp_path, "billing", more=more))
 
 
 def test_two_queries_of_one_group_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="each topic and group has one query at most"):
-        read_effect_queries(effects(tmp_path, "billing", "billing"))
+        read_effect_queries(effect_queries_file(tmp_path, "billing", "billing"))
 
 
 def test_an_acceptance_holds_for_no_other_effect_query(make: Make, tmp_path: Path) -> None:
@@ -157,8 +125,10 @@ def test_an_acceptance_holds_for_no_other_effect_query(make: Make, tmp_path: Pat
     def digest(**of_groups: str) -> str:
         return configured_queries(make(**of_groups))["ORDERS"].digest
 
-    one = effects(tmp_path, "billing", "stock")
-    other = effects(tmp_path, "billing", name="other.toml", database="elsewhere.db")
+    one = effect_queries_file(tmp_path, "billing", "stock")
+    other = effect_queries_file(
+        tmp_path, "billing", name="other.toml", database_url=f"sqlite:///{tmp_path}/elsewhere.db"
+    )
     alone, with_one, with_other = digest(billing=HALVES), digest(billing=by_query(one)), digest(billing=by_query(other))
     both = digest(billing=by_query(one), stock=by_query(one))
     assert len({alone, with_one, with_other, both}) == 4
@@ -171,7 +141,7 @@ def opened(folder: Path) -> Iterator[OpenQueries]:
         shop.execute("CREATE TABLE bills (number TEXT PRIMARY KEY, status TEXT)")
         rows = [("a", "BILLED"), ("b", "NEW"), ("n", None), ("s", "SENT")]
         shop.executemany("INSERT INTO bills VALUES (?, ?)", rows)
-    found = read_effect_queries(effects(folder, "billing"))
+    found = read_effect_queries(effect_queries_file(folder, "billing"))
     with closing(OpenQueries({}, clock=ManualClock(), effects=found)) as queries:
         yield queries
 
@@ -202,7 +172,9 @@ def test_a_database_that_is_away_has_no_absence(tmp_path: Path) -> None:
 def test_a_database_that_is_away_for_long_does_not_hold_its_callers_up(tmp_path: Path) -> None:
     """The thread of all topics' rounds asks. It must not wait for the end of the query's rest."""
     clock = ManualClock()
-    with closing(OpenQueries({}, clock=clock, effects=read_effect_queries(effects(tmp_path, "billing")))) as queries:
+    with closing(
+        OpenQueries({}, clock=clock, effects=read_effect_queries(effect_queries_file(tmp_path, "billing")))
+    ) as queries:
         for _ in range(10):
             found = queries.effects(BILLING, {"x": copy(1, "x")})
             assert found["x"].is_unknown

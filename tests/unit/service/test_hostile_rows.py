@@ -30,7 +30,7 @@ from reconciler.contract.visible_text import visible, visible_json, visible_line
 from reconciler.errors import DatabaseAway, InvariantViolation
 from reconciler.instrumentation.log import configure_logging
 from reconciler.sql import schema
-from tests.services.ports import free_port
+from tests.settings_file import settings_file
 
 #: Clears the screen, fills the clipboard, turns the line around, hides, and passes for a line of ours.
 HOSTILE = "a\x1b[2J\x1b]52;c;cm0=\x07\x9b31m\x7f\u202eb\u200b\u00ad\u2060\r\nreconciler: all is well\x85\u2028c\ufe0f"
@@ -110,25 +110,13 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for tree, tables in (("ledger", LEDGER_TABLES), ("outbox", OUTBOX_TABLES), ("inbox", INBOX_TABLES)):
         schema.upgrade(f"sqlite:///{folder}/{tree}.db", tree)
         fill(folder / f"{tree}.db", tables)
-    path = folder / "reconciler.toml"
-    path.write_text(f"""
-environment = "test"
-[rocketmq]
-name_servers = "127.0.0.1:{free_port()}"
-[redis]
-url = "redis://127.0.0.1:{free_port()}/0"
-[ledger]
-url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-outbox_url = "sqlite:///{folder}/outbox.db"
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{GROUP}"
-inbox_url = "sqlite:///{folder}/inbox.db"
-""")
-    return path
+    return settings_file(
+        folder,
+        topic=TOPIC,
+        group=GROUP,
+        of_producers=f'outbox_url = "sqlite:///{folder}/outbox.db"',
+        of_subscription=f'inbox_url = "sqlite:///{folder}/inbox.db"',
+    )
 
 
 @pytest.mark.parametrize(("output", "columns"), [("table", "80"), ("table", "400"), ("json", "80")])

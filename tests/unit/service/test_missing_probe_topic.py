@@ -21,10 +21,10 @@ from reconciler.rocketmq.client.client_instance import ClientInstance
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import PROBE_TOPIC
 from reconciler.settings.file import load_settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.services.redis_server import RedisServer
+from tests.settings_file import commit_queries_file, settings_file
 
 TOPIC = "ORDERS"
 TOLD = f"embedded lacks the probe topic {PROBE_TOPIC}"
@@ -48,31 +48,16 @@ def create(broker: EmbeddedBroker, *topics: str) -> None:
 
 
 def connections(broker: EmbeddedBroker, folder: Path, redis_url: str) -> Connections:
-    path = folder / "reconciler.toml"
-    (folder / "queries.toml").write_text(f"""[[commit_queries]]
-topic = "{TOPIC}"
-database_url = "sqlite:///{folder}/shop.db"
-sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-key = "KEYS"
-committed = ["PAID"]
-""")
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{broker.name_servers}"
-redis.url = "{redis_url}"
-ledger.url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-commit_queries = "{folder}/queries.toml"
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "billing"
-announcements = "half_topic"
-consumers_are_idempotent = true
-[repairs]
-topics = {{ {TOPIC} = false }}
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    path = settings_file(
+        folder,
+        f"repairs.topics = {{ {TOPIC} = false }}",
+        name_servers=broker.name_servers,
+        redis_url=redis_url,
+        topic=TOPIC,
+        of_producers=f'commit_queries = "{commit_queries_file(folder, TOPIC)}"',
+        of_subscription='announcements = "half_topic"\nconsumers_are_idempotent = true',
+        has_ledger=True,
+    )
     return Connections(load_settings(path, {}))
 
 

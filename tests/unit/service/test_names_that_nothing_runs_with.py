@@ -21,7 +21,6 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
 from reconciler.shards.client import open_redis
 from reconciler.shards.memory import RedisShardMemory
-from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import round_row
 from reconciler.telling.account import RUN_LIVES_MS
@@ -30,6 +29,7 @@ from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.contract.ledger.rows import round_done
 from tests.services.redis_server import RedisServer
+from tests.settings_file import settings_file
 
 pytestmark = pytest.mark.redis
 
@@ -49,23 +49,16 @@ def broker() -> Iterator[EmbeddedBroker]:
 @pytest.fixture
 def connections(broker: EmbeddedBroker, redis_server: RedisServer, tmp_path: Path) -> Iterator[Connections]:
     """A deployment that was made a moment ago: nothing has run with it."""
-    path = tmp_path / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{broker.name_servers}"
-unique_key_topic.queues = 1
-redis.url = "{redis_server.url}"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{GROUP}"
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "biling"
-""")
-    schema.upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
+    path = settings_file(
+        tmp_path,
+        "unique_key_topic.queues = 1",
+        name_servers=broker.name_servers,
+        redis_url=redis_server.url,
+        topic=TOPIC,
+        group=GROUP,
+        sections=f'[[subscriptions]]\ntopic = "{TOPIC}"\ngroup = "biling"',
+        has_ledger=True,
+    )
     with Connections(load_settings(path, {})) as opened:
         yield opened
 

@@ -26,6 +26,7 @@ from reconciler.wiring.commit_queries import OpenQueries, configured_queries
 from reconciler.wiring.databases import commit_evidence
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.subscriptions import unique_key_topics
+from tests.settings_file import commit_queries_file, settings_file
 from tests.unit.policy.fake_broker import FakeBroker
 from tests.unit.policy.world import PRODUCER_GROUP, key
 
@@ -33,41 +34,12 @@ Make = Callable[..., Settings]
 SHADOW = "[repairs]\ntopics = { ORDERS = false, BILLS = false }\n"
 
 
-def declared(folder: Path, *topics: str, key: str = "KEYS", seconds: float = 600.0) -> Path:
-    file = folder / "queries.toml"
-    file.write_text(
-        "".join(
-            f"""
-            [[commit_queries]]
-            topic = "{topic}"
-            database_url = "sqlite:///{folder}/shop.db"
-            sql = "SELECT number, status FROM orders WHERE number IN (:keys)"
-            key = "{key}"
-            committed = ["PAID"]
-            rolled_back = ["CANCELLED"]
-            longest_transaction_seconds = {seconds}
-            """
-            for topic in topics
-        )
-    )
-    return file
-
-
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     def made(producers: str, more: str = SHADOW, *, topics: tuple[str, ...] = ("ORDERS",)) -> Settings:
-        file = tmp_path / "reconciler.toml"
         subscriptions = "".join(f'[[subscriptions]]\ntopic = "{topic}"\ngroup = "billing"\n' for topic in topics)
-        file.write_text(f"""
-environment = "test"
-rocketmq.name_servers = "127.0.0.1:9876"
-redis.url = "redis://127.0.0.1:6379/0"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-{producers}
-{subscriptions}
-{more}
-""")
-        return load_settings(file, {})
+        sections = "\n".join((producers, subscriptions, more))
+        return load_settings(settings_file(tmp_path, producer_group="", group="", sections=sections), {})
 
     return made
 
@@ -77,7 +49,7 @@ def section(file: Path, *topics: str, more: str = "") -> str:
 
 
 def test_a_topic_of_a_query_trusts_no_announcement(make: Make, tmp_path: Path) -> None:
-    file = declared(tmp_path, "ORDERS", "OTHERS")
+    file = commit_queries_file(tmp_path, "ORDERS", "OTHERS")
     quiet = '[[producers]]\ngroup = "quiet"\ntopics = ["BILLS"]\n'
     settings = make(section(file, "ORDERS") + quiet, topics=("ORDERS", "BILLS"))
     commits = commit_evidence(settings)
@@ -104,7 +76,10 @@ def test_a_query_that_could_send_or_is_not_alone_is_refused(
     make: Make, tmp_path: Path, more: str, repairs: str, part: str
 ) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        make(section(declared(tmp_path, "ORDERS"), "ORDERS", more=more), repairs.replace(", BILLS = false", ""))
+        make(
+            section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS", more=more),
+            repairs.replace(", BILLS = false", ""),
+        )
     assert part in str(refused.value)
 
 
@@ -116,7 +91,7 @@ def test_a_file_of_queries_that_is_missing_is_told_under_its_setting(make: Make,
 
 
 def test_shadow_mode_of_all_topics_is_enough(make: Make, tmp_path: Path) -> None:
-    make(section(declared(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
+    make(section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS"), "[repairs]\nenabled = false\n")
 
 
 SENDS = "[repairs]\nenabled = false\ntopics = { ORDERS = true }\n"
@@ -132,7 +107,7 @@ def half_section(group: str, *, idempotent: bool) -> str:
 def test_what_a_query_proves_lost_is_sent_where_it_is_said_and_each_group_recognises_duplicates(
     make: Make, tmp_path: Path
 ) -> None:
-    orders = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    orders = section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS")
     both = half_section("billing", idempotent=True) + half_section("stock", idempotent=True)
     (plan,) = topic_plans(make(orders, SENDS + both, topics=()))
     assert plan.sends_by_query
@@ -160,7 +135,7 @@ def test_halves_that_nothing_but_an_outbox_or_nothing_at_all_could_judge_are_ref
 
 def test_one_deployment_reads_announcements_and_halves(make: Make, tmp_path: Path) -> None:
     quiet = '[[producers]]\ngroup = "quiet"\ntopics = ["BILLS"]\n'
-    orders = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    orders = section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS")
     settings = make(orders + quiet, SHADOW + HALVES, topics=("ORDERS", "BILLS"))
     plans = {plan.group: plan.reads_halves for topic in topic_plans(settings) for plan in topic.subscriptions}
     assert plans == {"billing": False, "stock": True}
@@ -182,7 +157,9 @@ def test_one_deployment_reads_announcements_and_halves(make: Make, tmp_path: Pat
 
 def test_whoever_reads_halves_notes_them_and_needs_the_right_to(make: Make, tmp_path: Path) -> None:
     def granted(more: str) -> bool:
-        settings = make(section(declared(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", "") + more)
+        settings = make(
+            section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", "") + more
+        )
         ledger = secret_text("postgresql://run@db/ledger")
         settings = settings.model_copy(update={"ledger": settings.ledger.model_copy(update={"url": ledger})})
         found = statements_of(settings, "postgresql", [least_rights.ANNOUNCEMENTS], login="reads")
@@ -199,13 +176,13 @@ def test_a_login_that_may_not_note_halves_fails_where_queries_prove_commits(make
         return {right.without_it is not None for right in ledger.run if right.table.name == "reconciler_half"}
 
     shadow = SHADOW.replace(", BILLS = false", "")
-    assert goes_on_without(make(section(declared(tmp_path, "ORDERS"), "ORDERS"), shadow)) == {False}
+    assert goes_on_without(make(section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS"), shadow)) == {False}
     announced = '[[producers]]\ngroup = "shop"\ntopics = ["ORDERS"]\n'
     assert goes_on_without(make(announced, shadow)) == {True}
 
 
 def test_the_ledger_keeps_halves_for_as_long_as_brokers_do(make: Make, tmp_path: Path) -> None:
-    one = section(declared(tmp_path, "ORDERS"), "ORDERS")
+    one = section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS")
     shadow = "[repairs]\nenabled = false\n"
     make("ledger.keep_days = 4\nrounds.retention_hours = 72\n" + one, shadow)
     with pytest.raises(ConfigurationError, match=r"keep_days = 4: must be 4\.5 or more"):
@@ -213,9 +190,9 @@ def test_the_ledger_keeps_halves_for_as_long_as_brokers_do(make: Make, tmp_path:
 
 
 def test_a_file_that_is_edited_keeps_its_meaning_for_the_process(make: Make, tmp_path: Path) -> None:
-    settings = make(section(declared(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
+    settings = make(section(commit_queries_file(tmp_path, "ORDERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
     before = configured_queries(settings)
-    declared(tmp_path, "ORDERS", key="UNIQ_KEY")
+    commit_queries_file(tmp_path, "ORDERS", key="UNIQ_KEY")
     assert configured_queries(settings) == before
     (tmp_path / "queries.toml").write_text("half of a fi")
     assert commit_evidence(settings).asks_business
@@ -224,7 +201,7 @@ def test_a_file_that_is_edited_keeps_its_meaning_for_the_process(make: Make, tmp
 def test_a_file_without_the_topic_is_a_usage_error(
     make: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = make(section(declared(tmp_path, "OTHERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
+    settings = make(section(commit_queries_file(tmp_path, "OTHERS"), "ORDERS"), SHADOW.replace(", BILLS = false", ""))
     with pytest.raises(InvalidValue, match="no query of this topic"):
         configured_queries(settings)
     assert run(["config", "check", "--config", str(tmp_path / "reconciler.toml")]) == 2
@@ -267,7 +244,7 @@ def says(answer: BusinessAnswer) -> str:
 def test_the_row_is_found_by_the_key_in_the_half(
     tmp_path: Path, source: str, carry: Callable[[str], dict[str, object]]
 ) -> None:
-    with opened(tmp_path, declared(tmp_path, "ORDERS", key=source)) as (queries, clock):
+    with opened(tmp_path, commit_queries_file(tmp_path, "ORDERS", key=source)) as (queries, clock):
         now = {"store_timestamp_ms": clock.now_ms()}
         found = queries.look_up("ORDERS", {value: half(1, **carry(value), **now) for value in "abns"} | {
             "again": half(2, **carry("a"), **now), "none": half(3, **carry("missing"), **now),
@@ -280,14 +257,14 @@ def test_the_row_is_found_by_the_key_in_the_half(
 
 @pytest.mark.parametrize("keys", ["", "a b"])
 def test_a_half_without_its_one_key_is_unknown_and_asks_nothing(tmp_path: Path, keys: str) -> None:
-    with opened(tmp_path, declared(tmp_path, "ORDERS")) as (queries, _):
+    with opened(tmp_path, commit_queries_file(tmp_path, "ORDERS")) as (queries, _):
         (tmp_path / "shop.db").unlink()
         found = queries.look_up("ORDERS", {"x": half(1, properties={"KEYS": keys})})
         assert says(found["x"]) == "query.no-key"
 
 
 def test_a_missing_row_counts_once_no_transaction_may_bring_it(tmp_path: Path) -> None:
-    with opened(tmp_path, declared(tmp_path, "ORDERS", seconds=60.0)) as (queries, clock):
+    with opened(tmp_path, commit_queries_file(tmp_path, "ORDERS", seconds=60.0)) as (queries, clock):
         now_ms = clock.now_ms()
         first = half(1, properties={"KEYS": "x"}, store_timestamp_ms=now_ms, born_timestamp_ms=0)
         put_back = replace(first, check_times=3, born_timestamp_ms=now_ms - 61_000)
@@ -301,6 +278,6 @@ def test_a_missing_row_counts_once_no_transaction_may_bring_it(tmp_path: Path) -
 
 
 def test_a_database_that_is_away_is_unknown(tmp_path: Path) -> None:
-    with opened(tmp_path, declared(tmp_path, "ORDERS")) as (queries, _):
+    with opened(tmp_path, commit_queries_file(tmp_path, "ORDERS")) as (queries, _):
         (tmp_path / "shop.db").unlink()
         assert says(queries.look_up("ORDERS", {"x": half(1, properties={"KEYS": "a"})})["x"]) == "query.no-answer"

@@ -25,7 +25,7 @@ from reconciler.sql.tables import half
 from reconciler.wiring.connections import Connections
 from tests.unit.embedded.check_back_stage import Stage, stage
 from tests.unit.embedded.raw_client import TOPIC
-from tests.unit.halves.test_halves_that_announce import settings_of
+from tests.unit.halves.shop_of_halves import settings_of
 
 FIRST, SECOND, OTHER = (f"{number:032X}" for number in (1, 2, 3))
 

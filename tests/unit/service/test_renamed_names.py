@@ -35,6 +35,7 @@ from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.telling.ports.reports import VerdictCount
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.settings_file import settings_file
 from tests.unit.consumers.messages import new_key
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/rename.md").read_text(encoding="utf-8")
@@ -51,17 +52,7 @@ outbox_url = "sqlite:///{folder}/orders.db"
 """
         for group in groups
     )
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "127.0.0.1:1"
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "sqlite:///{folder}/ledger.db"
-{sections}
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-""")
-    return path
+    return settings_file(folder, producer_group="", sections=sections)
 
 
 def renamed(old: str, new: str) -> Intent:

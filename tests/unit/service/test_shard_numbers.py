@@ -13,12 +13,12 @@ from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
 from reconciler.shards import count
 from reconciler.shards.access import RedisClient
-from reconciler.sql import schema
 from reconciler.wiring import shard_numbers
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.shard_numbers import ShardNumbers
 from tests.contract.ledger.rows import round_done
 from tests.services.redis_server import RedisServer
+from tests.settings_file import settings_file
 
 pytestmark = pytest.mark.redis
 
@@ -27,23 +27,13 @@ BILLING, SHIPPING = (Subscription(environment="test", topic="ORDERS", group=one)
 
 @pytest.fixture
 def connections(redis_server: RedisServer, tmp_path: Path) -> Iterator[Connections]:
-    path = tmp_path / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-unique_key_topic.queues = 4
-redis.url = "{redis_server.url}"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-rocketmq.name_servers = "127.0.0.1:1"
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-[[subscriptions]]
-topic = "ORDERS"
-group = "shipping"
-""")
-    schema.upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
+    path = settings_file(
+        tmp_path,
+        "unique_key_topic.queues = 4",
+        redis_url=redis_server.url,
+        sections='[[subscriptions]]\ntopic = "ORDERS"\ngroup = "shipping"',
+        has_ledger=True,
+    )
     with Connections(load_settings(path, {})) as opened:
         yield opened
 

@@ -21,11 +21,11 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.clock_behind import ClockBehind
+from tests.settings_file import settings_file
 
 FAMILIES = ("4.4", "4.9", "5.x")
 TIMEOUT_SECONDS, INTERVAL_SECONDS = 0.1, 0.2
@@ -50,23 +50,8 @@ def send_half(broker: EmbeddedBroker) -> None:
 
 
 def settings_of(name_servers: str, folder: Path, *more: str) -> Settings:
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{name_servers}"
-rocketmq.request_timeout_seconds = 20
-{chr(10).join(more)}
-rounds.skew_margin_seconds = 0
-redis.url = "redis://127.0.0.1:1/0"
-ledger.url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
-    return load_settings(path, {})
+    lines = ("rocketmq.request_timeout_seconds = 20", "rounds.skew_margin_seconds = 0", *more)
+    return load_settings(settings_file(folder, *lines, name_servers=name_servers, has_ledger=True), {})
 
 
 def notes(settings: Settings, *, later_seconds: float) -> list[DiagnosisRow]:

@@ -27,12 +27,12 @@ from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.consumer.push_consumer import ConsumeFrom, ConsumeStatus, PushConsumer, PushSettings
 from reconciler.rocketmq.wire.message import Message
 from reconciler.settings.file import load_settings
-from reconciler.sql import schema
 from reconciler.telling.lag import DESERTED
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.polling import eventually
 from tests.services.redis_server import RedisServer
+from tests.settings_file import NO_REDIS, settings_file
 
 TOPIC, GROUP, WAITING = "ORDERS", "billing", 5
 
@@ -44,26 +44,21 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def status(
-    broker: EmbeddedBroker, folder: Path, *, alarm_seconds: float = 0.001, redis_url: str = "redis://127.0.0.1:1/0"
+    broker: EmbeddedBroker, folder: Path, *, alarm_seconds: float = 0.001, redis_url: str = NO_REDIS
 ) -> StatusReport:
     """Redis, unless it is named, and the services' databases are away; only what is said of the group is looked at."""
-    path = folder / "reconciler.toml"
-    path.write_text(f"""environment = "test"
-rocketmq.name_servers = "{broker.name_servers}"
-rocketmq.request_timeout_seconds = 20
-unique_key_topic.queues = 1
-rounds.skew_margin_seconds = 0
-redis.url = "{redis_url}"
-ledger.url = "sqlite:///{folder}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["{TOPIC}"]
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{GROUP}"
-lag_alarm_seconds = {alarm_seconds}
-""")
-    schema.upgrade(f"sqlite:///{folder}/ledger.db", "ledger")
+    path = settings_file(
+        folder,
+        "rocketmq.request_timeout_seconds = 20",
+        "unique_key_topic.queues = 1",
+        "rounds.skew_margin_seconds = 0",
+        name_servers=broker.name_servers,
+        redis_url=redis_url,
+        topic=TOPIC,
+        group=GROUP,
+        of_subscription=f"lag_alarm_seconds = {alarm_seconds}",
+        has_ledger=True,
+    )
     with Connections(load_settings(path, {})) as connections:
         return read_status(connections)
 

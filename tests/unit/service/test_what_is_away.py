@@ -11,12 +11,10 @@ from reconciler.commands.doctor.checks import examine
 from reconciler.commands.metrics import dependencies_of
 from reconciler.commands.status.reading import read_status
 from reconciler.settings.file import load_settings
-from reconciler.sql import schema
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.embedded_cluster import EmbeddedCluster
-
-NO_REDIS = "redis://127.0.0.1:1/0"
+from tests.settings_file import settings_file
 
 
 @pytest.fixture
@@ -29,25 +27,16 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture
 def connections(cluster: EmbeddedCluster, tmp_path: Path) -> Iterator[Connections]:
-    (tmp_path / "reconciler.toml").write_text(f"""environment = "test"
-rocketmq.name_servers = "{cluster.name_servers}"
-redis.url = "{NO_REDIS}"
-ledger.url = "sqlite:///{tmp_path}/ledger.db"
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-outbox_url = "sqlite:///{tmp_path}/gone/database.db"
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-inbox_url = "sqlite:///{tmp_path}/gone/database.db"
-[[subscriptions]]
-topic = "ORDERS"
-group = "points"
-inbox_url = "sqlite:///{tmp_path}/gone/database.db"
-""")
-    schema.upgrade(f"sqlite:///{tmp_path}/ledger.db", "ledger")
-    with Connections(load_settings(tmp_path / "reconciler.toml", {})) as opened:
+    gone = f"sqlite:///{tmp_path}/gone/database.db"
+    path = settings_file(
+        tmp_path,
+        name_servers=cluster.name_servers,
+        of_producers=f'outbox_url = "{gone}"',
+        of_subscription=f'inbox_url = "{gone}"',
+        sections=f'[[subscriptions]]\ntopic = "ORDERS"\ngroup = "points"\ninbox_url = "{gone}"',
+        has_ledger=True,
+    )
+    with Connections(load_settings(path, {})) as opened:
         yield opened
 
 
