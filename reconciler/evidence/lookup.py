@@ -275,19 +275,21 @@ class Lookups:
             self._hear(place, answer, query, accepts, scans=scans).doubted(place.doubt) for place, answer in asked
         ]
 
-    def _submit(self, place: Whereabouts, command: Command) -> Future[Command] | str:
-        """Returns the future answer, or why the request was not sent."""
-        if place.master is None:
-            return place.detail
+    def _submit(self, place: Whereabouts, command: Command) -> Future[Command]:
+        """Returns the future answer. A request that cannot be sent has failed already, with the same error."""
         try:
+            if place.master is None:
+                raise BrokerUnavailable(place.detail)
             return self._client.pipeline(place.master, command)
         except ReconcilerError as error:
-            return str(error)
+            failed: Future[Command] = Future()
+            failed.set_exception(error)
+            return failed
 
     def _hear(
         self,
         place: Whereabouts,
-        answer: Future[Command] | str,
+        answer: Future[Command],
         query: Command,
         accepts: Accepts,
         *,
@@ -317,9 +319,7 @@ class Lookups:
         except ReconcilerError as error:
             return BrokerAnswer(place.broker_name, Presence.UNKNOWN, str(error))
 
-    def _hits_of(
-        self, place: Whereabouts, answer: Future[Command] | str, query: Command
-    ) -> tuple[list[MessageRecord], int]:
+    def _hits_of(self, place: Whereabouts, answer: Future[Command], query: Command) -> tuple[list[MessageRecord], int]:
         """Returns the hits, and the number of hits that was asked for.
 
         Many copies of a large message do not fit into one frame, and such an answer ends the connection. In this case,
@@ -341,7 +341,7 @@ class Lookups:
             except ConnectionLost:
                 return newest, FEW_HITS
 
-    def _record_of(self, place: Whereabouts, answer: Future[Command] | str, query: Command) -> list[MessageRecord]:
+    def _record_of(self, place: Whereabouts, answer: Future[Command], query: Command) -> list[MessageRecord]:
         try:
             return _record(self._wait(place, answer), place.broker_name)
         except ConnectionLost as error:
@@ -349,9 +349,7 @@ class Lookups:
                 raise
             return _record(self._client.request(place.master, query), place.broker_name)
 
-    def _wait(self, place: Whereabouts, answer: Future[Command] | str) -> Command:
-        if isinstance(answer, str):
-            raise BrokerUnavailable(answer)
+    def _wait(self, place: Whereabouts, answer: Future[Command]) -> Command:
         return self._client.wait(answer, self._client.request_timeout_seconds, f"look-up at {place.broker_name}")
 
     def _scan(self, broker_name: str, address: str, hits: list[MessageRecord], unique_key: str) -> BrokerAnswer:

@@ -56,6 +56,10 @@ Refused: TypeAlias = Callable[[AccessRefused], None]
 Closed: TypeAlias = Callable[["Connection"], None]
 
 
+class NotSent(BrokerUnavailable):
+    """The connection was closed before the request was written. Nothing was sent."""
+
+
 class ConnectionLost(BrokerUnavailable):
     """The connection broke after the request was written. The broker may have executed the request."""
 
@@ -159,7 +163,7 @@ class Connection:
         """Sends a two-way request. The future fails with RequestTimeout or ConnectionLost.
 
         Callbacks of the future run on the reader thread and must not block. Raises BrokerBusy if too many requests wait
-        for an answer. Raises BrokerUnavailable if the connection is closed. Nothing was sent in either case.
+        for an answer. Raises NotSent if the connection is closed. Nothing was sent in either case.
         """
         future: Future[Command] = Future()
         opaque = next(self._opaque) & _OPAQUE_MASK
@@ -168,7 +172,7 @@ class Connection:
         frame = encode_frame(command, opaque=opaque, flag=command.flag & ~(FLAG_RESPONSE | FLAG_ONEWAY))
         with self._lock:
             if self._closed_because is not None:
-                raise BrokerUnavailable(str(self._closed_because)) from self._closed_because
+                raise NotSent(str(self._closed_because)) from self._closed_because
             if len(self._waiting) >= self._limits.in_flight:
                 raise BrokerBusy(f"{self.address}: {self._limits.in_flight} requests wait for their answer already")
             self._waiting[opaque] = _Waiting(future, sent_seconds, deadline, command.code, command.fields)
@@ -247,7 +251,7 @@ class Connection:
         try:
             if self._closed_because is not None:
                 self._forget(opaque)
-                raise BrokerUnavailable(str(self._closed_because)) from self._closed_because
+                raise NotSent(str(self._closed_because)) from self._closed_because
             self._socket.sendall(frame)
             self._last_traffic = self._clock.monotonic_seconds()
         except OSError as error:

@@ -18,7 +18,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isinf
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from reconciler.clock import Backoff, Clock, SystemClock
 from reconciler.errors import (
@@ -31,7 +31,7 @@ from reconciler.errors import (
     UsageError,
     told_error,
 )
-from reconciler.rocketmq.client.connection import Connection, ConnectionLimits, PeerSilent
+from reconciler.rocketmq.client.connection import Connection, ConnectionLimits, NotSent, PeerSilent
 from reconciler.rocketmq.client.in_flight import RequestsInFlight
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.client.tls_context import TlsContext
@@ -41,6 +41,8 @@ from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import FLAG_RESPONSE, Command, reply_to
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 #: A function that handles a request of a broker. The arguments are the broker's address and the request. The function
 #: returns the response, or None for no response.
@@ -138,8 +140,7 @@ class RemotingClient:
         passed = self._pass_out(address, command)
         if passed is None:
             raise _dropped(address, command)
-        connection = self._connected(address, timeout)
-        future = connection.submit(passed, timeout)
+        connection, future = self._sent(address, timeout, lambda over: (over, over.submit(passed, timeout)))
         try:
             return self.wait(future, deadline - self.clock.monotonic_seconds(), f"{address}: request {command.code}")
         except RequestTimeout:
@@ -167,7 +168,7 @@ class RemotingClient:
             dropped: Future[Command] = Future()
             dropped.set_exception(_dropped(address, command))
             return dropped
-        return self._connected(address, timeout).submit(passed, timeout)
+        return self._sent(address, timeout, lambda over: over.submit(passed, timeout))
 
     def pipeline(self, address: str, command: Command) -> Future[Command]:
         """Does what submit() does, for one of many requests. The call first waits until fewer requests wait for answers
@@ -223,7 +224,7 @@ class RemotingClient:
         passed = self._pass_out(address, command)
         if passed is not None:
             timeout = self.request_timeout_seconds
-            self._connected(address, timeout).send(passed, timeout)
+            self._sent(address, timeout, lambda over: over.send(passed, timeout))
 
     def on_request(self, code: int, handler: RequestHandler) -> None:
         """Handles brokers' requests with this code. Handlers run on a bounded pool. A new handler replaces the old
@@ -319,6 +320,19 @@ class RemotingClient:
             waiting = peer.deferred or []
             peer.deferred = [] if waiting else None
             return waiting
+
+    def _sent(self, address: str, timeout_seconds: float, send: Callable[[Connection], _T]) -> _T:
+        """Sends a request. If its connection was closed at that moment, sends it once over a fresh connection.
+
+        A connection that has brought no answer is not replaced here, because its address may have to pause.
+        """
+        connection = self._connected(address, timeout_seconds)
+        try:
+            return send(connection)
+        except NotSent:
+            if self._is_closed or not connection.has_spoken:
+                raise
+        return send(self._connected(address, timeout_seconds))
 
     def _connected(self, address: str, timeout_seconds: float) -> Connection:
         peer = self._peer(address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from reconciler.errors import BrokerBusy, RequestTimeout
 from reconciler.evidence.broker_answer import MAXIMUM_HITS
 from reconciler.evidence.lookup import FEW_HITS
+from reconciler.policy.evidence import Lookup, StoredMessage
 from reconciler.policy.ports.asked import ASKED_MAX, Asked, heard
+from reconciler.rocketmq.client.connection import Connection
 from reconciler.rocketmq.client.in_flight import BYTES_MAX, RequestsInFlight
 from reconciler.rocketmq.wire.codes import RequestCode, ResponseCode
 from reconciler.rocketmq.wire.frame import Command
@@ -46,9 +49,7 @@ def test_an_answer_that_costs_the_connection_takes_no_copy_from_the_other_keys(c
     def answer(request: Command) -> Command | bytes:
         key, maximum = request.fields["key"], int(request.fields["maxNum"])
         if key == KEYS[0] and maximum == MAXIMUM_HITS:
-            assert are_asked.wait(
-                20
-            )  # a look-up that finds the connection closed is UNKNOWN, and asked in the next round
+            assert are_asked.wait(20)
             return TOO_LARGE
         hits = [encode_record(record(key=key, physical_offset=1_000 * n)) for n in range(copies)][:maximum]
         return cluster.broker.success(request, body=b"".join(hits))
@@ -62,6 +63,55 @@ def test_an_answer_that_costs_the_connection_takes_no_copy_from_the_other_keys(c
     assert len(first.records) == min(copies, FEW_HITS)
     assert first.answers[0].is_partial is (copies > FEW_HITS)
     assert [(len(one.records), one.answers[0].is_partial) for one in others] == [(copies, False)] * len(others)
+
+
+def _is_closed_first(connection: Connection) -> None:
+    """The look-up has chosen this connection, and then it is closed."""
+    really = connection.submit
+
+    def submit(command: Command, timeout_seconds: float) -> Future[Command]:
+        connection.close()
+        return really(command, timeout_seconds)
+
+    connection.submit = submit  # type: ignore[method-assign]
+
+
+def _takes_no_bytes(connection: Connection) -> None:
+    """The peer has closed the connection, and its reader has not noticed."""
+    connection._socket = BrokenSocket(connection._socket)  # type: ignore[assignment]
+
+
+class BrokenSocket:
+    def __init__(self, real: object) -> None:
+        self._real = real
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    def sendall(self, _data: bytes) -> None:
+        raise BrokenPipeError("Broken pipe")
+
+
+@pytest.mark.parametrize("damage", [_is_closed_first, _takes_no_bytes])
+def test_a_look_up_whose_connection_ends_just_then_is_asked_over_a_fresh_one(
+    damage: Callable[[Connection], None],
+) -> None:
+    def answer(request: Command) -> Command:
+        return cluster.broker.success(request, body=encode_record(record(key=KEYS[0])))
+
+    with ScriptedCluster() as cluster:
+        for code in (RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID):
+            cluster.broker.on(code, answer)
+        cluster.families.facts(cluster.broker.address)
+        look_ups: list[Callable[[], Asked[Lookup[StoredMessage]]]] = [
+            lambda: cluster.lookups.committed_copies("Orders", KEYS[0]),
+            lambda: cluster.lookups.at_offset("Orders", cluster.broker.name, 1_000, KEYS[0]),
+        ]
+        for look_up in look_ups:
+            connection = cluster.client._peers[cluster.broker.address].connection
+            assert connection is not None
+            damage(connection)
+            assert look_up()().is_found
 
 
 def test_what_a_silent_broker_did_not_answer_is_asked_once() -> None:

@@ -4,14 +4,17 @@ import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from unittest.mock import DEFAULT, patch
 
 import pytest
 
 from reconciler.clock import ManualClock
 from reconciler.errors import BrokerUnavailable, InvalidValue, RequestTimeout, UsageError
 from reconciler.rocketmq.client import heartbeat
-from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost
+from reconciler.rocketmq.client.connection import ConnectionLimits, ConnectionLost, NotSent
 from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.rocketmq.wire.codes import ResponseCode
 from reconciler.rocketmq.wire.frame import Command, FrameReader, Serialization, encode_frame, reply_to
@@ -383,7 +386,37 @@ def test_a_request_whose_connection_broke_while_it_waited_for_its_turn_was_certa
             eventually(lambda: connection._waiting, within_seconds=60)
             connection._fail(ConnectionLost("broken"))
         error = waiting.exception(60)
-        assert type(error) is BrokerUnavailable
+        assert type(error) is NotSent
+
+
+def _submit(client: RemotingClient, address: str) -> None:
+    client.submit(address, _ask()).result(60)
+
+
+def _request(client: RemotingClient, address: str) -> None:
+    client.request(address, _ask())
+
+
+def _oneway(client: RemotingClient, address: str) -> None:
+    client.oneway(address, _ask())
+
+
+@pytest.mark.parametrize("has_spoken", [True, False])
+@pytest.mark.parametrize("send", [_submit, _request, _oneway])
+def test_a_request_that_was_certainly_not_sent_is_sent_once_over_a_fresh_connection(
+    send: Callable[[RemotingClient, str], None],
+    *,
+    has_spoken: bool,
+) -> None:
+    with Peer(answering(echo) if has_spoken else drain) as peer, RemotingClient() as client:
+        (_request if has_spoken else _oneway)(client, peer.address)
+        connection = client._peers[peer.address].connection
+        assert connection is not None
+        connection._fail(ConnectionLost("broken"))
+        is_chosen = patch.object(client, "_connected", side_effect=[connection, DEFAULT], wraps=client._connected)
+        with is_chosen, nullcontext() if has_spoken else pytest.raises(NotSent):
+            send(client, peer.address)
+        assert eventually(lambda: peer.connections == 1 + has_spoken, within_seconds=60)
 
 
 def test_a_forked_child_is_told_to_make_its_own_client() -> None:
