@@ -59,6 +59,33 @@ class Backoff:
         return self.pause_seconds(doublings) * dice.uniform(0.5, 1.0)
 
 
+#: The pauses between two lines of the log about one trouble.
+REMINDER_PAUSES = Backoff(first_seconds=60.0, longest_seconds=600.0)
+
+
+class Reminders:
+    """Says when a trouble that lasts is logged: at once, then after pauses that double. Used by one thread at a time."""
+
+    def __init__(self, clock: Clock, pauses: Backoff = REMINDER_PAUSES) -> None:
+        self._clock = clock
+        self._pauses = pauses
+        #: Trouble -> number of its lines, and the time of its next line in monotonic seconds.
+        self._lines: dict[Hashable, tuple[int, float]] = {}
+
+    def is_due(self, trouble: Hashable) -> bool:
+        """Returns True if the trouble is to be logged now. The next line is then one pause away."""
+        now = self._clock.monotonic_seconds()
+        lines, due_at = self._lines.get(trouble, (0, now))
+        if now < due_at:
+            return False
+        self._lines[trouble] = (lines + 1, now + self._pauses.pause_seconds(lines))
+        return True
+
+    def end(self) -> None:
+        """Forgets every trouble, because all of them are over."""
+        self._lines.clear()
+
+
 class Clock(Protocol):
     """Wall time for stamps, monotonic time for intervals, and waiting."""
 

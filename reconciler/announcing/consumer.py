@@ -28,7 +28,7 @@ from reconciler.announcing.port import (
 )
 from reconciler.announcing.reader import QueueReader
 from reconciler.announcing.step import AnnouncementStep
-from reconciler.clock import Clock, SystemClock
+from reconciler.clock import Clock, Reminders, SystemClock
 from reconciler.errors import ReconcilerError, UsageError
 from reconciler.policy.ports.announcing import AnnouncementQueue
 
@@ -147,13 +147,16 @@ class AnnouncementConsumer:
 
     def _refresh_turn(self, topic: str) -> Callable[[], float]:
         steps = [step for step in self._steps if step.unique_key_topic == topic]
+        reminders = Reminders(self._clock)
 
         def refresh() -> float:
             try:
                 found = self._source.queues(topic)
             except ReconcilerError as error:
-                logger.warning("queues_unknown: queues of %s cannot be listed: %s", topic, error)
+                if reminders.is_due((type(error), error.remedy)):
+                    logger.warning("queues_unknown: queues of %s cannot be listed: %s", topic, error)
                 return REFRESH_AGAIN_SECONDS
+            reminders.end()
             for queue in found:
                 if queue not in self._begun:  # only this turn adds the queues of its topic
                     self._begin(steps, queue)

@@ -26,7 +26,7 @@ from apscheduler.executors.base import BaseExecutor, run_job
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, Reminders
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
 
 logger = logging.getLogger(__name__)
@@ -395,12 +395,15 @@ class TickRunner:
 
 def serve_when_possible(serve: Callable[[], None], *, stop: threading.Event, clock: Clock) -> None:
     """Runs `serve`. If a dependency is away at the start, waits and starts `serve` again, until the stop."""
+    reminders = Reminders(clock)
     while not stop.is_set():
         try:
             serve()
         except TransientError as error:
             notify_systemd("READY=1")  # the service waits by itself, so systemd need not restart it
-            logger.warning("start_waits", extra={"cause": type(error).__name__, "error": str(error)})
+            cause = type(error).__name__
+            if reminders.is_due((cause, error.remedy)):
+                logger.warning("start_waits", extra={"cause": cause, "error": str(error)})
             clock.wait(stop, START_AGAIN_SECONDS)
         else:
             return

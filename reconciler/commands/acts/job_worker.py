@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 
-from reconciler.clock import Clock
+from reconciler.clock import Clock, Reminders
 from reconciler.commands.acts.jobs import RebuildRequest, RepairRequest, damaged_job
 from reconciler.commands.acts.rebuild import put_back
 from reconciler.commands.acts.repair import (
@@ -119,6 +119,7 @@ class JobWorker:
         self._assembly = assembly
         self._lease_seconds = lease_seconds
         self._by_hand: dict[str, KeysByHand] = {}
+        self._reminders = Reminders(connections.clock)
 
     def work_all(self) -> float:
         """Works on all jobs, and returns the pause before the next look. Logs errors, and raises none."""
@@ -126,11 +127,13 @@ class JobWorker:
             while not self._is_over() and self.work_one():
                 pass
         except (TransientError, ConfigurationError) as error:  # the ledger is away, or its tables are missing
-            logger.warning("jobs_wait", extra={"error": str(error)})
+            if self._reminders.is_due((type(error), error.remedy)):
+                logger.warning("jobs_wait", extra={"error": str(error)})
             return AGAIN_SECONDS
         except Exception:
             logger.exception("jobs_failed")
             return AGAIN_SECONDS
+        self._reminders.end()
         return LOOK_SECONDS
 
     def work_one(self) -> bool:

@@ -74,6 +74,15 @@ def test_a_broker_that_is_away_at_the_start_is_waited_for(monkeypatch: pytest.Mo
         assert consumer.stop()
 
 
+def test_queues_that_cannot_be_listed_are_one_line_until_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(queues=[])
+    refresh = consumer_of(world, clock=world.clock)._refresh_turn("RECONCILER_UNIQUE_KEY")
+    for is_away in (True, True, True, False, True):
+        world.topic.is_away = is_away
+        refresh()
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["queues_unknown"] * 2
+
+
 def test_a_queue_beyond_the_shards_is_an_alarm_and_not_read() -> None:
     world = real_time_world([queue(0), queue(16)])
     world.topic.send(announcement(new_key()), queue=queue(16))

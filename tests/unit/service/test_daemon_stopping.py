@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
-from reconciler.errors import RedisAway
+from reconciler.errors import DatabaseAway, RedisAway
 from reconciler.wiring.scheduler import DrainGaveUp, StopSignals, Tick, TickRunner, notify_systemd, serve_when_possible
 from tests.polling import eventually
 
@@ -61,6 +61,23 @@ def test_service_that_waits_for_a_dependency_counts_as_started(tmp_path: Path, m
 
         serve_when_possible(serve, stop=stop, clock=clock)
         assert receiver.recv(100) == b"READY=1"
+    assert answers == []
+
+
+def test_start_that_waits_is_one_line_for_each_trouble_and_seldom_another(caplog: pytest.LogCaptureFixture) -> None:
+    """One line every two seconds is 43 200 lines a day for each process that waits."""
+    stop, clock = threading.Event(), ManualClock()
+    answers: list[Exception | None] = [DatabaseAway("away") if n == 100 else RedisAway("away") for n in range(450)]
+
+    def serve() -> None:
+        answer = answers.pop()
+        if answer is not None:
+            raise answer
+
+    answers[0] = None
+    serve_when_possible(serve, stop=stop, clock=clock)
+    told = [record.__dict__["cause"] for record in caplog.records if record.msg == "start_waits"]
+    assert (told.count("DatabaseAway"), told.count("RedisAway")) == (1, 4)
     assert answers == []
 
 

@@ -270,7 +270,8 @@ def test_the_thread_that_does_jobs_outlives_the_block_or_a_ledger_that_is_away(
         update={"ledger": connections.settings.ledger.model_copy(update={"url": _nowhere(connections)})}
     )
     with Connections(missing) as away:
-        assert Worker(away, lambda _: "sent").work_all() > 1
+        worker = Worker(away, lambda _: "sent")
+        assert [worker.work_all() > 1 for _ in range(3)] == [True] * 3
     told = [record for record in caplog.records if record.name.endswith("job_worker")]
     assert [record.msg for record in told] == ["jobs_wait"]
     assert not told[0].exc_info, "a page of traceback every ten seconds"
