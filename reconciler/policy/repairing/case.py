@@ -247,7 +247,7 @@ class RepairCase(CaseFile):
 
     @property
     def unneeded(self) -> tuple[Repair, ...]:
-        """Unfinished hand-overs of groups that have the effect, whose handlers must not run.
+        """Unfinished hand-overs of groups that no longer lack the message. Their handlers must not run.
 
         Groups without a [[subscriptions]] section are left out, because their inbox is never read.
         """

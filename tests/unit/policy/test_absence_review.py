@@ -298,7 +298,7 @@ def test_a_repair_that_failed_needs_nobody_when_every_group_has_the_effect_all_t
         assert repair is not None
         states.append((repair.state, repair.answer))
     failed = (RepairState.FAILED, None)
-    assert states == [failed, failed if by_hand_over else (RepairState.DONE, "the effect came later")]
+    assert states == [failed, failed if by_hand_over else (RepairState.DONE, "no group lacks the message any more")]
 
 
 # ---- what a person has dismissed
