@@ -64,7 +64,7 @@ REMINDER_PAUSES = Backoff(first_seconds=60.0, longest_seconds=600.0)
 
 
 class Reminders:
-    """Says when a trouble that lasts is logged: at once, then after pauses that double. Used by one thread at a time."""
+    """Says when a trouble that lasts is logged: at once, then after pauses that double. One thread at a time."""
 
     def __init__(self, clock: Clock, pauses: Backoff = REMINDER_PAUSES) -> None:
         self._clock = clock

@@ -264,8 +264,8 @@ class Repairer:
         return outcomes[0] if outcomes else None
 
     def end_failed(self, topic: TopicPlan, failed: Sequence[Repair]) -> None:
-        """Makes FAILED repairs DONE if no group lacks the message any more. A repair that failed with a group's hand-over
-        stays FAILED, because a person must see the worker's error."""
+        """Makes FAILED repairs DONE if no group lacks the message any more. A repair that failed with a group's
+        hand-over stays FAILED, because a person must see the worker's error."""
         if not failed:
             return
         rows = self._repairs.of_keys(topic.environment, topic.topic, [repair.unique_key for repair in failed])
@@ -275,7 +275,8 @@ class Repairer:
                 self._repairs.dismiss(case.repair, answer=CAME_LATER())
 
     def withdraw(self, rows: Sequence[Repair]) -> None:
-        """Ends hand-over rows of groups that no longer lack the message. A row that a worker has claimed is left to the worker.
+        """Ends hand-over rows of groups that no longer lack the message. A row that a worker has claimed is left to the
+        worker.
 
         A crash in the middle leaves claimed rows, which are free again after the lease.
         """
