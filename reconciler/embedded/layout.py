@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import zlib
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from reconciler.rocketmq.wire.properties import decode_properties, encode_properties
@@ -30,60 +31,27 @@ _LENGTH = struct.Struct(">H")
 _PORT = struct.Struct(">i")
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class BrokerMessage:
     """A message on its way into or out of the log. Only the broker's loop uses this class."""
 
-    __slots__ = (
-        "_properties",
-        "body",
-        "born_host",
-        "born_timestamp_ms",
-        "delay_level",
-        "flag",
-        "physical_offset",
-        "prepared_offset",
-        "properties_text",
-        "queue_id",
-        "queue_offset",
-        "reconsume_times",
-        "size",
-        "store_host",
-        "store_timestamp_ms",
-        "sys_flag",
-        "topic",
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str,
-        queue_id: int,
-        body: bytes,
-        born_timestamp_ms: int,
-        born_host: bytes,
-        properties_text: str = "",
-        flag: int = 0,
-        sys_flag: int = 0,
-        reconsume_times: int = 0,
-        prepared_offset: int = 0,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self.body = body
-        self.born_timestamp_ms = born_timestamp_ms
-        self.born_host = born_host
-        self.properties_text = properties_text
-        self.flag = flag
-        self.sys_flag = sys_flag
-        self.reconsume_times = reconsume_times
-        self.prepared_offset = prepared_offset
-        self.queue_offset = 0
-        self.physical_offset = 0
-        self.store_timestamp_ms = 0
-        self.store_host = b""
-        self.size = 0
-        self.delay_level: int | None = None  # None: as the property DELAY says
-        self._properties: dict[str, str] | None = None
+    topic: str
+    queue_id: int
+    body: bytes
+    born_timestamp_ms: int
+    born_host: bytes
+    properties_text: str = ""
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    store_timestamp_ms: int = 0
+    store_host: bytes = b""
+    size: int = 0
+    delay_level: int | None = None  # None: as the property DELAY says
+    _properties: dict[str, str] | None = None
 
     @property
     def properties(self) -> dict[str, str]:
@@ -105,21 +73,7 @@ class BrokerMessage:
 
     def copied(self) -> BrokerMessage:
         """Copies the message without its place in the log."""
-        copy = BrokerMessage(
-            topic=self.topic,
-            queue_id=self.queue_id,
-            body=self.body,
-            born_timestamp_ms=self.born_timestamp_ms,
-            born_host=self.born_host,
-            properties_text=self.properties_text,
-            flag=self.flag,
-            sys_flag=self.sys_flag,
-            reconsume_times=self.reconsume_times,
-            prepared_offset=self.prepared_offset,
-        )
-        copy.store_timestamp_ms = self.store_timestamp_ms
-        copy.store_host = self.store_host
-        return copy
+        return replace(self, queue_offset=0, physical_offset=0, size=0, delay_level=None, _properties=None)
 
 
 def properties_text(properties: dict[str, str], *, trimmed: bool) -> str:
@@ -179,7 +133,7 @@ def decode(record: bytes) -> BrokerMessage:
     reconsume, prepared, body_length = _TAIL.unpack_from(record, store_end)
     body_end = store_end + _TAIL.size + body_length
     topic_end = body_end + 1 + record[body_end]
-    message = BrokerMessage(
+    return BrokerMessage(
         topic=record[body_end + 1 : topic_end].decode(),
         queue_id=queue_id,
         body=record[store_end + _TAIL.size : body_end],
@@ -190,13 +144,12 @@ def decode(record: bytes) -> BrokerMessage:
         sys_flag=sys_flag,
         reconsume_times=reconsume,
         prepared_offset=prepared,
+        queue_offset=queue_offset,
+        physical_offset=physical,
+        store_timestamp_ms=store_ms,
+        store_host=record[born_end + 8 : store_end],
+        size=size,
     )
-    message.queue_offset = queue_offset
-    message.physical_offset = physical
-    message.store_timestamp_ms = store_ms
-    message.store_host = record[born_end + 8 : store_end]
-    message.size = size
-    return message
 
 
 def store_timestamp_of(record: bytes) -> int:
