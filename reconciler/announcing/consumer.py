@@ -18,14 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reconciler.announcing.looking import LOOK_SECONDS, AnnouncementLook
-from reconciler.announcing.port import (
-    AnnouncementEvent,
-    AnnouncementQueueState,
-    AnnouncementSource,
-    EventKind,
-    StepKind,
-    log_event,
-)
+from reconciler.announcing.port import AnnouncementQueueState, AnnouncementSource, StepKind
 from reconciler.announcing.reader import QueueReader
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock, Reminders, SystemClock
@@ -71,8 +64,6 @@ class AnnouncementConsumer:
         *,
         clock: Clock | None = None,
         threads: int = THREADS_DEFAULT,
-        refresh_seconds: float = REFRESH_SECONDS,
-        on_event: Callable[[AnnouncementEvent], None] = log_event,
     ) -> None:
         """`look` is the common look of all these steps."""
         self._steps = list(steps)
@@ -80,8 +71,6 @@ class AnnouncementConsumer:
         self._look = look
         self._clock = clock or SystemClock()
         self._threads_max = max(1, threads)
-        self._refresh_seconds = refresh_seconds
-        self._on_event = on_event
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         #: Set when a turn was planned, so that a waiting thread checks again which turn is due.
@@ -160,7 +149,7 @@ class AnnouncementConsumer:
             for queue in found:
                 if queue not in self._begun:  # only this turn adds the queues of its topic
                     self._begin(steps, queue)
-            return self._refresh_seconds if found else REFRESH_AGAIN_SECONDS
+            return REFRESH_SECONDS if found else REFRESH_AGAIN_SECONDS
 
         return refresh
 
@@ -171,7 +160,7 @@ class AnnouncementConsumer:
             if queue.queue_id < step.shards:
                 self._call(self._queue_turn(step, queue, reader))
             else:
-                self._report_extra(step, queue)
+                step.leave_out(queue)
 
     def _reader_of(self, stored: AnnouncementQueue) -> QueueReader:
         if (known := self._readers.get(stored)) is not None:
@@ -189,16 +178,6 @@ class AnnouncementConsumer:
         turn = _Turn(run)
         step.share(queue, reader, wake=lambda: self._call(turn))
         return turn
-
-    def _report_extra(self, step: AnnouncementStep, queue: AnnouncementQueue) -> None:
-        self._on_event(
-            AnnouncementEvent(
-                kind=EventKind.EXTRA_QUEUE,
-                subscription=step.subscription,
-                queue=queue,
-                detail=f"the topic has more queues than unique_key_topic.queues = {step.shards}: this one is not read",
-            )
-        )
 
     def _call(self, turn: _Turn) -> None:
         """Makes the turn run as soon as a thread is free. If the turn is running, it runs once more."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from reconciler.announcing.port import AnnouncementSource, PulledBatch
+from reconciler.announcing.reader import PULL_MESSAGES_MAX
 from reconciler.announcing.rules import PulledAnnouncement
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord
 from reconciler.policy.ports.announcing import AnnouncementQueue
@@ -57,7 +58,7 @@ def newest_held(
 
 
 def pull_behind(
-    source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord, maximum: int
+    source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord
 ) -> tuple[Held, PulledBatch | None]:
     """Returns the messages after the last record that was seen, and whether the broker still has that record.
 
@@ -65,19 +66,19 @@ def pull_behind(
     changed.
     """
     if position - last.queue_offset > NEAR_OFFSETS_MAX:
-        return _pull_before_look(source, queue, tag=tag, position=position, last=last, maximum=maximum)
-    pulled = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=maximum)
+        return _pull_before_look(source, queue, tag=tag, position=position, last=last)
+    pulled = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=PULL_MESSAGES_MAX)
     if pulled.is_offset_illegal:
         if last.queue_offset >= pulled.min_offset:
             return Held.OTHER, None
-        pulled = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
+        pulled = source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
         began_anew = pulled.min_offset <= last.queue_offset
         return (Held.OTHER, None) if began_anew else (Held.GONE, pulled)
     state, behind = _behind(source, queue, position=position, last=last, pulled=pulled)
     if state is not Held.OTHER and not behind and pulled.next_offset <= position < pulled.max_offset:
         # A pull looks at a limited number of entries. This pull ended before the new entries.
-        new = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
-        again = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=maximum)
+        new = source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
+        again = source.pull(queue, tag=tag, offset=last.queue_offset, max_messages=PULL_MESSAGES_MAX)
         state, _ = _behind(source, queue, position=position, last=last, pulled=again)
         return state, None if state is Held.OTHER else new
     if state is Held.OTHER:
@@ -124,8 +125,8 @@ def record_before(
 
 
 def _pull_before_look(
-    source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord, maximum: int
+    source: AnnouncementSource, queue: AnnouncementQueue, *, tag: str, position: int, last: QueueRecord
 ) -> tuple[Held, PulledBatch | None]:
-    pulled = source.pull(queue, tag=tag, offset=position, max_messages=maximum)
+    pulled = source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
     state = held(source, queue, last)
     return state, None if state is Held.OTHER else pulled

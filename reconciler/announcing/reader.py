@@ -40,9 +40,10 @@ PULL_MESSAGES_MAX = 32
 #: counts once for each follower.
 WAITING_MESSAGES_MAX = 4_000
 WAITING_BYTES_MAX = 4 * 1024 * 1024
-_AGAIN = Backoff(first_seconds=0.1, longest_seconds=5.0)
+#: Pauses after failures in a row.
+AGAIN = Backoff(first_seconds=0.1, longest_seconds=5.0)
 #: Pauses after answers without a new message, for a broker that does not hold pulls.
-_IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
+IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +188,7 @@ class QueueReader:
             self._failures += 1
             if self._failures > 1:  # the followers find out what is wrong, and report it
                 self._begin_anew()
-            return _AGAIN.pause_seconds(self._failures - 1)
+            return AGAIN.pause_seconds(self._failures - 1)
         except Exception:  # a bug here must not stop followers, which can read by themselves
             self.stop()
             raise
@@ -217,14 +218,14 @@ class QueueReader:
         messages = [one for one in pulled.messages if one.queue_offset >= here.offset]
         if self._is_of_another(here, pulled, messages):
             self._begin_anew()
-            return _AGAIN.first_seconds
+            return AGAIN.first_seconds
         if (messages or is_due) and not self._prove(here, is_behind=bool(messages)):
-            return _AGAIN.first_seconds
+            return AGAIN.first_seconds
         self._hand_out(pulled, messages)
         self._idle_turns = 0 if messages else self._idle_turns + 1
         if messages:
             return 0.0 if pulled.next_offset < pulled.max_offset else BATCH_SECONDS
-        return _IDLE.pause_seconds(self._idle_turns)
+        return IDLE.pause_seconds(self._idle_turns)
 
     def _first_place(self) -> ProvedPlace:
         """Returns the first place of the reader. This place is the position of the first follower, near the end of the

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from reconciler.contract.announcement import (
     BODY_BYTES_MAX,
@@ -67,6 +67,17 @@ class Screened:
     apart: Sequence[str]
     refused: Sequence[RefusedAnnouncement]
 
+    @classmethod
+    def of(cls, messages: Iterable[AdmittedKeys | RefusedAnnouncement]) -> Self:
+        """Puts the answers about the messages together."""
+        screened = list(messages)
+        admitted = [one for one in screened if isinstance(one, AdmittedKeys)]
+        return cls(
+            unique_keys=[key for one in admitted for key in one.unique_keys],
+            apart=[key for one in admitted for key in one.apart],
+            refused=[one for one in screened if isinstance(one, RefusedAnnouncement)],
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnouncementRules:
@@ -107,10 +118,6 @@ class AnnouncementRules:
     def tag_in(self, _queue: AnnouncementQueue) -> str:
         """Returns the tag of the messages that are taken. The tag is the same in every queue."""
         return self.topic
-
-    def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """Returns the admitted keys and the refusals of all messages."""
-        return _screened(self.screen(queue, message) for message in messages)
 
     def _admit(self, message: PulledAnnouncement) -> AdmittedKeys:
         body = message.body
@@ -171,24 +178,10 @@ class HalfRules:
                 body=message.body[:BODY_BYTES_MAX],
             )
 
-    def screen_all(self, queue: AnnouncementQueue, messages: Iterable[PulledAnnouncement]) -> Screened:
-        """Returns the admitted keys and the refusals of all messages."""
-        return _screened(self.screen(queue, message) for message in messages)
-
 
 def half_tag(topic: str, shard: int) -> str:
     """Returns the tag under which the halves of a shard and topic are handed out. No two of these tags are alike."""
     return f"{shard} {topic}"
-
-
-def _screened(messages: Iterable[AdmittedKeys | RefusedAnnouncement]) -> Screened:
-    screened = list(messages)
-    admitted = [one for one in screened if isinstance(one, AdmittedKeys)]
-    return Screened(
-        unique_keys=[key for one in admitted for key in one.unique_keys],
-        apart=[key for one in admitted for key in one.apart],
-        refused=[one for one in screened if isinstance(one, RefusedAnnouncement)],
-    )
 
 
 class _Refused(MalformedInput):

@@ -60,11 +60,10 @@ class RemotingAnnouncementSource:
     Works with RocketMQ 3.2.6 to 5.x. Brokers with rejectPullConsumerEnable=true refuse the pulls.
     """
 
-    def __init__(self, client: RemotingClient, routes: Routes, *, group: str = PULL_GROUP) -> None:
+    def __init__(self, client: RemotingClient, routes: Routes) -> None:
         self._client = client
         self._routes = routes
         self._offsets = Offsets(client)
-        self._group = group
 
     def queues(self, unique_key_topic: str) -> Sequence[AnnouncementQueue]:
         """Returns the readable queues of the route."""
@@ -76,7 +75,7 @@ class RemotingAnnouncementSource:
     def pull(self, queue: AnnouncementQueue, *, tag: str, offset: int, max_messages: int) -> PulledBatch:
         """Sends one PULL_MESSAGE, which the broker answers at once."""
         request = PullRequest(
-            queue=message_queue(queue), offset=offset, group=self._group, maximum=max_messages, subscription=tag
+            queue=message_queue(queue), offset=offset, group=PULL_GROUP, maximum=max_messages, subscription=tag
         )
         return batch_of(pull(self._client, master_of(self._routes, queue), request))
 
@@ -87,7 +86,7 @@ class RemotingAnnouncementSource:
         request = PullRequest(
             queue=message_queue(queue),
             offset=offset,
-            group=self._group,
+            group=PULL_GROUP,
             maximum=max_messages,
             suspend_seconds=hold_seconds,
         )
@@ -96,7 +95,7 @@ class RemotingAnnouncementSource:
     def look(self, queue: AnnouncementQueue, *, offset: int) -> SeenRecord:
         """Sends one PULL_MESSAGE. In a topic with batch records, the answer has several records, and the record is one
         of them."""
-        request = PullRequest(queue=message_queue(queue), offset=offset, group=self._group, maximum=1)
+        request = PullRequest(queue=message_queue(queue), offset=offset, group=PULL_GROUP, maximum=1)
         return seen_at(offset, pull(self._client, master_of(self._routes, queue), request))
 
     def earliest(self, queue: AnnouncementQueue) -> int:

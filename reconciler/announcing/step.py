@@ -32,9 +32,9 @@ from reconciler.announcing.port import (
 )
 from reconciler.announcing.proving import Held, held, newest_held, pull_behind, record_before
 from reconciler.announcing.queue_view import NEVER, JoinedQueue, QueueView
-from reconciler.announcing.reader import PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
+from reconciler.announcing.reader import AGAIN, IDLE, PULL_MESSAGES_MAX, HandedOut, ProvedPlace, QueueReader
 from reconciler.announcing.rules import AnnouncementRules, HalfRules, PulledAnnouncement, Screened
-from reconciler.clock import Backoff, Clock
+from reconciler.clock import Clock
 from reconciler.contract.defaults import HALF_SET_KEYS_MAX, LEASE_SECONDS
 from reconciler.contract.queue_proof import NEAR_OFFSETS_MAX, QueueRecord, beginning_before, with_record
 from reconciler.contract.subscription import Shard, Subscription
@@ -44,11 +44,10 @@ from reconciler.policy.ports.announcing import AnnouncementLedger, AnnouncementQ
 COMPARE_SECONDS = 1.0
 #: Seconds between two moves of the offset of a subscription for which the common reader hands out no keys.
 MOVE_SECONDS = 60.0
-BACK_OFF = Backoff(first_seconds=0.1, longest_seconds=5.0)
-IDLE = Backoff(first_seconds=0.02, longest_seconds=0.5)
 NOT_MINE_SECONDS_MAX = 2.0
 #: Number of beginnings of a queue in a row that are doubted if no record was read after them.
 BEGINNINGS_MAX = 8
+_NOTHING = Screened.of(())
 
 
 class AnnouncementStep:
@@ -148,6 +147,13 @@ class AnnouncementStep:
             )
             for queue, known in sorted(self._queues.items(), key=lambda item: (item[0].broker, item[0].queue_id))
         ]
+
+    def leave_out(self, queue: AnnouncementQueue) -> None:
+        """Reports a queue of the topic for which the subscription has no shard. Such a queue is not read."""
+        detail = f"the topic has more queues than unique_key_topic.queues = {self.shards}: this one is not read"
+        self._on_event(
+            AnnouncementEvent(kind=EventKind.EXTRA_QUEUE, subscription=self.subscription, queue=queue, detail=detail)
+        )
 
     # ---- called by the common look
 
@@ -277,7 +283,7 @@ class AnnouncementStep:
             self._leave(known)
             return self._suspended(known, full)
         screened = self._screen(queue, handed.messages)
-        is_stored = self._store(
+        is_stored = self._move(
             queue, known, position, following.offset, screened,
             record=following.record, is_beginning=following.is_beginning,
         )  # fmt: skip
@@ -298,9 +304,7 @@ class AnnouncementStep:
             pulled = self._source.pull(queue, tag=tag, offset=position, max_messages=PULL_MESSAGES_MAX)
             is_another = known.beginnings and not pulled.is_offset_illegal and pulled.min_offset < position
             return None if is_another else pulled
-        state, behind = pull_behind(
-            self._source, queue, tag=tag, position=position, last=last, maximum=PULL_MESSAGES_MAX
-        )
+        state, behind = pull_behind(self._source, queue, tag=tag, position=position, last=last)
         if state is Held.GONE and behind is not None and not behind.is_offset_illegal:
             return behind if self._prove_anew(queue, known, position, begins_at=behind.min_offset) else None
         return behind
@@ -395,7 +399,7 @@ class AnnouncementStep:
         state, record = self._last_record(queue, known, pulled)
         if state is Held.OTHER:
             return self._rewind(queue, known, position)
-        if not self._store(queue, known, position, pulled.next_offset, screened, record=record):
+        if not self._move(queue, known, position, pulled.next_offset, screened, record=record):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
         return StepOutcome(
             kind=StepKind.MOVED_ON, admitted_keys=len(screened.unique_keys), refused=len(screened.refused)
@@ -404,33 +408,12 @@ class AnnouncementStep:
     def _screen(self, queue: AnnouncementQueue, messages: Sequence[PulledAnnouncement]) -> Screened:
         """Returns the admitted keys. Refused announcements are quarantined before the offset moves. A crash in between
         quarantines them twice, which is harmless."""
-        screened = self._rules.screen_all(queue, messages)
+        screened = Screened.of(self._rules.screen(queue, message) for message in messages)
         if screened.refused:
             self._ledger.quarantine(self.subscription.environment, screened.refused)
             reasons = ", ".join(sorted({each.reason for each in screened.refused}))
             self._report(queue, EventKind.REFUSED, detail=reasons, count=len(screened.refused))
         return screened
-
-    def _store(
-        self,
-        queue: AnnouncementQueue,
-        known: QueueView,
-        position: int,
-        following: int,
-        screened: Screened,
-        *,
-        record: QueueRecord | None,
-        is_beginning: bool = False,
-    ) -> bool:
-        """Stores keys and offset in one step, and counts the keys. False: another consumer moved the offset."""
-        is_stored = self._move(
-            queue, known, position, following, screened.unique_keys, screened.apart,
-            record=record, is_beginning=is_beginning,
-        )  # fmt: skip
-        if is_stored:
-            known.admitted_keys += len(screened.unique_keys)
-            known.refused += len(screened.refused)
-        return is_stored
 
     def _skip_illegal(
         self, queue: AnnouncementQueue, known: QueueView, position: int, pulled: PulledBatch
@@ -503,16 +486,15 @@ class AnnouncementStep:
         known: QueueView,
         position: int,
         following: int,
-        unique_keys: Sequence[str] = (),
-        apart: Sequence[str] = (),
+        screened: Screened = _NOTHING,
         *,
         record: QueueRecord | None = None,
         trail: tuple[QueueRecord, ...] | None = None,
         is_beginning: bool = False,
     ) -> bool:
-        """Stores the next offset, with the keys before it and the last record that was seen. Returns False if another
-        consumer moved the stored offset. `trail` is the rest of the trail; None keeps all of it. `is_beginning` says
-        that the queue begins at the offset."""
+        """Stores the next offset, with the keys before it and the last record that was seen, and counts the keys.
+        Returns False if another consumer moved the stored offset. `trail` is the rest of the trail; None keeps all of
+        it. `is_beginning` says that the queue begins at the offset."""
         trail = known.trail if trail is None else trail
         trail = trail if record is None else with_record(trail, record)
         kept = beginning_before(following) if record is None and is_beginning and following > 0 else record
@@ -521,8 +503,8 @@ class AnnouncementStep:
             queue,
             expected=position,
             following=following,
-            unique_keys=unique_keys,
-            apart=apart,
+            unique_keys=screened.unique_keys,
+            apart=screened.apart,
             record=kept,
             trail=trail if trail != known.trail else None,
         )
@@ -531,6 +513,8 @@ class AnnouncementStep:
             # A broker that gives different beginnings is believed in the end. Otherwise nobody would read the queue.
             known.beginnings = known.beginnings + 1 if is_beginning and known.beginnings < BEGINNINGS_MAX else 0
             known.compared_at = self._clock.monotonic_seconds()
+            known.admitted_keys += len(screened.unique_keys)
+            known.refused += len(screened.refused)
             return True
         self._follow(queue, known, position, answer.offset)
         return False
@@ -560,7 +544,7 @@ class AnnouncementStep:
     # ---- outcomes and events
 
     def _suspended(self, known: QueueView, detail: str, *, is_broker_away: bool = False) -> StepOutcome:
-        wait = max(BACK_OFF.first_seconds, BACK_OFF.jittered_seconds(known.failures, self._jitter))
+        wait = max(AGAIN.first_seconds, AGAIN.jittered_seconds(known.failures, self._jitter))
         known.failures += 1
         return StepOutcome(kind=StepKind.SUSPENDED, wait_seconds=wait, detail=detail, is_broker_away=is_broker_away)
 

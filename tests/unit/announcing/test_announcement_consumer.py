@@ -39,7 +39,7 @@ def test_all_queues_are_consumed_by_a_few_threads() -> None:
     queues = [queue(number) for number in range(16)]
     world = real_time_world(queues)
     keys = {each: [new_key() for _ in range(50)] for each in queues}
-    consumer = consumer_of(world, threads=2, on_event=world.events.append)
+    consumer = consumer_of(world, threads=2)
     before = threading.active_count()
     consumer.start()
     try:
@@ -86,7 +86,7 @@ def test_queues_that_cannot_be_listed_are_one_line_until_they_are(caplog: pytest
 def test_a_queue_beyond_the_shards_is_an_alarm_and_not_read() -> None:
     world = real_time_world([queue(0), queue(16)])
     world.topic.send(announcement(new_key()), queue=queue(16))
-    consumer = consumer_of(world, threads=1, on_event=world.events.append)
+    consumer = consumer_of(world, threads=1)
     consumer.start()
     try:
         eventually(lambda: EventKind.EXTRA_QUEUE in world.kinds(), within_seconds=60)
