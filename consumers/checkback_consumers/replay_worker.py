@@ -12,7 +12,7 @@ import random
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from checkback_consumers.errors import InboxNotReached
@@ -96,15 +96,7 @@ class ReplayCounts:
         return self.applied + self.already_applied + self.postponed + self.failed > 0
 
     def __add__(self, other: ReplayCounts) -> ReplayCounts:
-        return ReplayCounts(
-            applied=self.applied + other.applied,
-            already_applied=self.already_applied + other.already_applied,
-            postponed=self.postponed + other.postponed,
-            unreached=self.unreached + other.unreached,
-            failed=self.failed + other.failed,
-            lost_claims=self.lost_claims + other.lost_claims,
-            held=self.held + other.held,
-        )
+        return ReplayCounts(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
 class ReplayWorker:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any
@@ -53,20 +53,7 @@ MARKED_KEYS_MAX = 1_000
 #: The most producer groups whose oldest rows one statement reads.
 ASKED_GROUPS_MAX = 500
 
-_ENTRY_COLUMNS = (
-    "unique_key",
-    "topic",
-    "producer_group",
-    "tag",
-    "message_keys",
-    "business_id",
-    "half_broker",
-    "half_commit_log_offset",
-    "half_queue_offset",
-    "properties",
-    "body",
-    "content_digest",
-)
+_ENTRY_COLUMNS = tuple(column.name for column in fields(OutboxEntry))
 _entry_values = attrgetter(*_ENTRY_COLUMNS)
 _FACT_NAMES = ("unique_key", "topic", "tag", "state", "created_at_ms", "announced_at_ms")
 _COMPARED_NAMES = (*_FACT_NAMES, "content_digest")

@@ -14,7 +14,7 @@ keys that a dead producer committed need not wait for the other steps of a sweep
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from checkback_producers.announcer import Announcer
 from checkback_producers.filter_review import FilterReview
@@ -73,22 +73,7 @@ class SweepReport:
 
     def plus(self, other: SweepReport) -> SweepReport:
         """Returns the sum of both reports."""
-        return SweepReport(
-            announced=self.announced + other.announced,
-            settled=self.settled + other.settled,
-            announced_again=self.announced_again + other.announced_again,
-            unsettled=self.unsettled + other.unsettled,
-            differing=self.differing + other.differing,
-            unprovable=self.unprovable + other.unprovable,
-            deleted=self.deleted + other.deleted,
-            doubled=self.doubled + other.doubled,
-            damaged=self.damaged + other.damaged,
-            walk_rows=self.walk_rows + other.walk_rows,
-            reopened=self.reopened + other.reopened,
-            reviewing=self.reviewing + other.reviewing,
-            failed_sources=self.failed_sources + other.failed_sources,
-            problems=self.problems + other.problems,
-        )
+        return SweepReport(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import nullcontext
+from dataclasses import asdict
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.metrics import measuring
@@ -45,25 +46,9 @@ def _sweep(settings: Settings, stop: threading.Event, clock: Clock, metering: Me
                 metering.swept(report, took_seconds=clock.monotonic_seconds() - began_seconds)
             if report != NOTHING_SWEPT:
                 level = logging.WARNING if report.problems else logging.INFO
-                logger.log(
-                    level,
-                    "sweep_finished",
-                    extra={
-                        "announced": report.announced,
-                        "settled": report.settled,
-                        "announced_again": report.announced_again,
-                        "unsettled": report.unsettled,
-                        "differing": report.differing,
-                        "unprovable": report.unprovable,
-                        "deleted": report.deleted,
-                        "doubled": report.doubled,
-                        "damaged": report.damaged,
-                        "walk_rows": report.walk_rows,
-                        "reopened": report.reopened,
-                        "reviewing": list(report.reviewing),
-                        "problems": list(report.problems),
-                    },
-                )
+                told = asdict(report) | {"reviewing": list(report.reviewing), "problems": list(report.problems)}
+                del told["failed_sources"]
+                logger.log(level, "sweep_finished", extra=told)
 
         def announce_due() -> None:
             report = sweeper.announce_due()

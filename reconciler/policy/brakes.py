@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from reconciler.clock import Clock
 from reconciler.contract.defaults import BREAKER_CANDIDATES_MIN, BREAKER_SHARE
@@ -111,14 +111,7 @@ class RoundLoad:
 
     def plus(self, other: RoundLoad) -> RoundLoad:
         """Returns the sum of both loads."""
-        return RoundLoad(
-            announced=self.announced + other.announced,
-            left_over=self.left_over + other.left_over,
-            verified=self.verified + other.verified,
-            losses=self.losses + other.losses,
-            half_asked=self.half_asked + other.half_asked,
-            found_nowhere=self.found_nowhere + other.found_nowhere,
-        )
+        return RoundLoad(**{f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)})
 
     @property
     def losses_expected(self) -> int:
