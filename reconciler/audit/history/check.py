@@ -110,7 +110,7 @@ def check_history(
         filesystem, base = open_folder(str(path))
         chain = _settled_chain(filesystem, base, environment, after, (start_ms - DAY_MS, horizon_ms))
     except (OSError, ValueError, pa.ArrowException) as error:
-        return _nothing_read(environment, subscriptions, f"history {path}: cannot be read: {error}")
+        return without_history(environment, subscriptions, f"history {path}: cannot be read: {error}")
     problems = list(chain.problems)
     rounds = CapturedRounds(subscriptions=frozenset(closes_ms), start_ms=start_ms, end_ms=end_ms, horizon_ms=horizon_ms)
     files = [file for file in chain.files.values() if file.first_ms <= horizon_ms]
@@ -380,12 +380,8 @@ def _day_start_ms(day: str | None) -> int | None:
     return round(datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
 
 
-def without_history(environment: str, subscriptions: Sequence[AuditedSubscription]) -> HistoryState:
-    """Makes the state for an audit without a history. It has no rounds, no announcements and no gaps."""
-    return _nothing_read(environment, subscriptions)
-
-
-def _nothing_read(environment: str, subscriptions: Sequence[AuditedSubscription], *problems: str) -> HistoryState:
+def without_history(environment: str, subscriptions: Sequence[AuditedSubscription], *problems: str) -> HistoryState:
+    """Makes the state for an audit without a readable history. It has no rounds, no announcements and no gaps."""
     return HistoryState(
         environment=environment,
         sequence=0,
