@@ -204,8 +204,6 @@ class StepOutcome:
     wait_seconds: float = 0.0
     #: True if the next call may wait until a reader hands something out.
     is_called_for: bool = False
-    admitted_keys: int = 0
-    refused: int = 0
     detail: str = ""
     #: True if the step is SUSPENDED because the queue's broker does not answer.
     is_broker_away: bool = False

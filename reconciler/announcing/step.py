@@ -401,9 +401,7 @@ class AnnouncementStep:
             return self._rewind(queue, known, position)
         if not self._move(queue, known, position, pulled.next_offset, screened, record=record):
             return StepOutcome(kind=StepKind.MOVED_ON, detail="the stored offset was another one")
-        return StepOutcome(
-            kind=StepKind.MOVED_ON, admitted_keys=len(screened.unique_keys), refused=len(screened.refused)
-        )  # fmt: skip
+        return StepOutcome(kind=StepKind.MOVED_ON)
 
     def _screen(self, queue: AnnouncementQueue, messages: Sequence[PulledAnnouncement]) -> Screened:
         """Returns the admitted keys. Refused announcements are quarantined before the offset moves. A crash in between
