@@ -1,6 +1,7 @@
-"""A server that needs long for each row: pages of sweeps and scans are halved, and the walk goes on.
+"""A server that needs too long for many rows: pages of sweeps and scans are halved, and the walk goes on.
 
-Each row costs a policy of row security that sleeps, as a storage that is slow, or a table that is spread thin, does.
+A policy of row security counts the rows of a transaction. Few come at once; after them it sleeps, as a storage that is
+slow, or a table that is spread thin, does.
 """
 
 from __future__ import annotations
@@ -17,15 +18,22 @@ from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.sql import schema, tables
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.pools import close_engine
+from reconciler.sql.postgres_deadline import BoundedConnection
 
 pytestmark = pytest.mark.sql("postgres")
 
-#: Deadline of a statement; a page of ROWS takes twice as long.
+#: Deadline of a statement, of which the server takes its share. The client waits until the server has ended it.
 STATEMENT_SECONDS = 2.0
-ROWS = 200
+CLIENT_SECONDS = 50.0
+#: A page of ROWS, and its half, are too large.
+ROWS, QUICK_ROWS = 200, 60
 GROUP, TOPIC = "orders", "ORDERS"
 CREATE_SLOWLY = f"""CREATE FUNCTION slowly() RETURNS boolean LANGUAGE plpgsql VOLATILE AS
-$$ BEGIN PERFORM pg_sleep({2 * STATEMENT_SECONDS / ROWS}); RETURN true; END $$"""
+$$ BEGIN
+  PERFORM set_config('slow.rows', (coalesce(nullif(current_setting('slow.rows', true), ''), '0')::int + 1)::text, true);
+  IF current_setting('slow.rows')::int > {QUICK_ROWS} THEN PERFORM pg_sleep(60); END IF;
+  RETURN true;
+END $$"""
 
 
 def key(number: int) -> str:
@@ -39,9 +47,20 @@ def opened(url: str, seconds: float | None = None) -> Iterator[sa.Engine]:
     close_engine(engine)
 
 
+@pytest.fixture(autouse=True)
+def _clients_wait_until_the_server_has_ended_a_statement() -> Iterator[None]:
+    def outlast(connection: object, _record: object) -> None:
+        if isinstance(connection, BoundedConnection):
+            connection.statement_seconds = CLIENT_SECONDS
+
+    sa.event.listen(sa.Pool, "connect", outlast)
+    yield
+    sa.event.remove(sa.Pool, "connect", outlast)
+
+
 @pytest.fixture
 def slow_url(postgres_url: str) -> str:
-    """A login to which each row of outbox and inbox comes slowly, in the order of their indexes."""
+    """A login to which many rows of outbox and inbox come slowly, in the order of their indexes."""
     url = sa.make_url(postgres_url)
     login = f"slow_{url.database}"[-30:]
     for tree in ("outbox", "inbox"):
