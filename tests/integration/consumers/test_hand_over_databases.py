@@ -19,6 +19,7 @@ from reconciler.contract.hand_over import encode_hand_over
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import writing
+from reconciler.sql.postgres_deadline import BoundedConnection
 from reconciler.sql.tables import hold, ledger_metadata, repair
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.replay_worker import build_replay_worker
@@ -123,8 +124,12 @@ def test_a_worker_that_may_not_read_holds_runs_nothing_and_names_the_right(
 
 
 def test_reconciler_replay_gives_the_service_s_own_statements_no_deadline(postgres_url: str) -> None:
-    def slow(received: ConsumedMessage, connection: sa.Connection) -> None:
-        connection.execute(sa.text("SELECT pg_sleep(1.5)"))
+    limits: list[object] = []
+
+    def watched(received: ConsumedMessage, connection: sa.Connection) -> None:
+        for name in ("statement_timeout", "idle_in_transaction_session_timeout"):  # the server's
+            limits.append(connection.execute(sa.text(f"SELECT current_setting('{name}')")).scalar_one())
+        limits.append(isinstance(connection.connection.driver_connection, BoundedConnection))
         pay(received, connection)
 
     settings = load_settings(
@@ -132,7 +137,7 @@ def test_reconciler_replay_gives_the_service_s_own_statements_no_deadline(postgr
         {
             "RECONCILER_LEDGER__URL": postgres_url,
             "RECONCILER_REDIS__URL": "redis://127.0.0.1:1/0",
-            "RECONCILER_ROUNDS__STATEMENT_SECONDS": "1",
+            "RECONCILER_ROUNDS__STATEMENT_SECONDS": "60",
             "RECONCILER_SUBSCRIPTIONS": json.dumps(
                 [{"topic": "ORDERS", "group": "billing", "inbox_url": postgres_url}]
             ),
@@ -140,6 +145,7 @@ def test_reconciler_replay_gives_the_service_s_own_statements_no_deadline(postgr
     )
     with inbox_engine(postgres_url) as engine, Connections(settings) as connections:
         ledger_metadata.create_all(engine)
-        worker = build_replay_worker(connections, settings.subscriptions[0], slow)
+        worker = build_replay_worker(connections, settings.subscriptions[0], watched)
         assert worker._handler.apply(message()) is InboxAnswer.NEW
+        assert limits == ["0", "0", False]
         assert effect_count(engine) == 1
