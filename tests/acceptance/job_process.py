@@ -10,15 +10,12 @@ from reconciler.commands.acts.job_worker import working_on_jobs
 from reconciler.settings.file import load_settings
 from reconciler.wiring.connections import Connections
 
-#: The next process takes a dead one's job after this.
-LEASE_SECONDS = 3.0
-
 
 def main(config: str) -> None:
     """Until it is killed."""
     with (
         Connections(load_settings(Path(config), {})) as connections,
-        working_on_jobs(connections, lease_seconds=LEASE_SECONDS),
+        working_on_jobs(connections),
     ):
         signal.pause()
 

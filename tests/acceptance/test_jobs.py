@@ -9,15 +9,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from reconciler.commands.acts.jobs import find_job, place_rebuild, place_repair
 from reconciler.contract.tables import JobState
 from reconciler.settings.file import load_settings
+from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import Job
 from reconciler.wiring.connections import Connections
 from tests.acceptance.command import one_object
 from tests.acceptance.deployment import Deployment, Service
 from tests.polling import eventually
+from tests.services.embedded_broker import configure
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -36,6 +39,22 @@ skew_margin_seconds = 0.5
 check_back_wait_seconds = 0
 claim_lease_seconds = 10
 """
+
+
+@contextmanager
+def slow_repairs(deployed: Deployment) -> Iterator[None]:
+    """Whoever works on a job of dozens of keys is in the middle of it for half a minute."""
+    configure(deployed.name_servers, {"fault.delay_ends": "0.5"})
+    try:
+        yield
+    finally:
+        configure(deployed.name_servers, {"fault.delay_ends": "0"})
+
+
+def end_leases_of_jobs(connections: Connections) -> None:
+    """As half a minute after the death of their owners."""
+    with connections.ledger.database.writing() as connection:
+        connection.execute(sa.update(job_table).values(lease_until_ms=1))
 
 
 @contextmanager
@@ -87,12 +106,14 @@ def test_a_bulk_repair_ends_with_the_process_that_was_killed_in_it_or_sends_a_me
         def job() -> Job:
             return find_job(connections, placed.job_id)
 
-        first = job_process(deployed)
-        eventually(lambda: job().done >= 5, within_seconds=60)
-        first.end(signal.SIGKILL)
+        with slow_repairs(deployed):
+            first = job_process(deployed)
+            eventually(lambda: job().done >= 5, within_seconds=60)
+            first.end(signal.SIGKILL)
         left = job()
         assert (left.state, left.ended_at_ms) == (JobState.RUNNING, None)
         assert 5 <= left.done < LOST, "killed in the middle"
+        end_leases_of_jobs(connections)
         second = job_process(deployed)
         ended = eventually(lambda: job() if job().ended_at_ms else None, within_seconds=120)
         second.end(signal.SIGKILL)

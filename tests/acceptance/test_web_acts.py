@@ -11,19 +11,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import sqlalchemy as sa
 from jsonschema import Draft202012Validator
 
 from reconciler.commands.acts.jobs import find_job
 from reconciler.contract.tables import JobState
-from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import Job
 from reconciler.web.acts.bodies import OPEN_BODY
 from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.api.acts import description_of
 from tests.acceptance.command import one_object
 from tests.acceptance.deployment import Deployment, Service
-from tests.acceptance.test_jobs import SETTINGS, connected
+from tests.acceptance.test_jobs import SETTINGS, connected, end_leases_of_jobs, slow_repairs
 from tests.polling import eventually
 from tests.services.ports import free_port
 
@@ -121,21 +119,21 @@ def test_a_bulk_repair_that_was_asked_for_over_http_ends_with_the_web_process(de
     program = Program(deployed)
     eventually(lambda: program.would_repair(lost[-1]), within_seconds=60)
     wanted = {"keys": lost, "topic": deployed.topic, "reason": "INC-9"}
-    status, told, placed = program.ask("POST", "/api/v1/repairs", wanted, key="k2")
-    job_id = placed["job"]["job_id"]
-    assert (status, told["location"], placed["job"]["by"]) == (202, f"/api/v1/jobs/{job_id}", "web:nightly")
     with connected(deployed) as connections:
 
         def job() -> Job:
             return find_job(connections, job_id)
 
-        eventually(lambda: job().done >= 3, within_seconds=60)
-        program.process.end(signal.SIGKILL)
+        with slow_repairs(deployed):
+            status, told, placed = program.ask("POST", "/api/v1/repairs", wanted, key="k2")
+            job_id = placed["job"]["job_id"]
+            assert (status, told["location"], placed["job"]["by"]) == (202, f"/api/v1/jobs/{job_id}", "web:nightly")
+            eventually(lambda: job().done >= 3, within_seconds=60)
+            program.process.end(signal.SIGKILL)
         left = job()
         assert left.state is JobState.RUNNING
         assert 3 <= left.done < LOST, "killed in the middle"
-        with connections.ledger.database.writing() as connection:  # as half a minute later
-            connection.execute(sa.update(job_table).values(lease_until_ms=1))
+        end_leases_of_jobs(connections)
         deployed.run("run")
         ended = eventually(lambda: job() if job().ended_at_ms else None, within_seconds=120)
         assert (ended.state, ended.done, ended.total) == (JobState.DONE, LOST, LOST)
