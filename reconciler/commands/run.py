@@ -108,6 +108,7 @@ def _serve(
         retention, guard = assembly.retention(), environment_guard(connections)
 
         def begin_rounds() -> None:
+            assembly.ledger.database.require_transactions()
             for topic in turn.begin():
                 runner.begin(_job_of(topic))
 
@@ -128,6 +129,7 @@ def _serve(
         ]
         require_own_identities(connections)
         require_safe_redis(assembly)
+        assembly.ledger.database.require_transactions()
         assembly.ledger.holds.active(settings.environment)  # checks that the ledger answers and has its tables
         for topic in assembly.plans:  # without this call only a round would miss the tables of the newest release
             assembly.ledger.brokers.note(

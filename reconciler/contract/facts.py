@@ -56,6 +56,12 @@ class Fact:
         """The fields as a dictionary."""
         return dict(self.values)
 
+    def tells(self, code: Code) -> bool:
+        """Returns True if the fact, or a fact in it, has the code."""
+        values = (value for _, value in self.values)
+        parts = (one for value in values for one in (value if isinstance(value, tuple) else (value,)))
+        return self.code is code or any(isinstance(one, Fact) and one.tells(code) for one in parts)
+
     def as_dict(self) -> dict[str, object]:
         """Returns plain data for JSON: `code` and `fields`. A nested fact becomes an object of the same form."""
         return {"code": self.code.name, "fields": {name: _plain(value) for name, value in self.values}}

@@ -16,6 +16,7 @@ from reconciler.errors import InvariantViolation
 from reconciler.ledger.repair_answers import RepairAnswers
 from reconciler.sql.database_time import asked_once, now_ms
 from reconciler.sql.engines import reading, writing
+from reconciler.sql.table_shapes import LedgerTransactions, has_engines
 
 #: Maximum number of rows of one statement. SQLite allows 32 766 parameters, and a candidate row has 14.
 ROWS_A_STATEMENT = 500
@@ -46,14 +47,22 @@ class LedgerDatabase:
         self._now = now
         self.clock = clock or SystemClock()
         self.english = english
+        self._transactions = LedgerTransactions(self.clock)
         #: One value for all users, so that a missing column is asked for once, and logged once.
         self.answers = RepairAnswers(english)
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """Opens one read-write transaction. Raises DatabaseAway."""
+        """Opens one read-write transaction. Raises DatabaseAway, also if a table of the ledger has no transactions."""
         with writing(self.engine) as connection:
+            self._transactions.require(connection)
             yield connection
+
+    def require_transactions(self) -> None:
+        """Raises DatabaseAway if a table of the ledger has no transactions."""
+        if has_engines(self.engine):
+            with reading(self.engine) as connection:
+                self._transactions.require(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:

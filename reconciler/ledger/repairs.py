@@ -6,6 +6,7 @@ Claims and changes of repairs are in reconciler/sql/repair_claims.py, which the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import sqlalchemy as sa
@@ -102,6 +103,9 @@ class SqlRepairs(RepairClaims):
         values = {"state": RepairState.DONE.value, "message": None, "done_at_ms": self._database.now()}
         is_failed = repair_table.c.state == RepairState.FAILED.value
         return self._update(repair, is_failed, values, answer=answer) is not None
+
+    def _writing(self) -> AbstractContextManager[sa.Connection]:
+        return self._database.writing()
 
     def _columns(self, connection: sa.Connection) -> Sequence[sa.ColumnElement[Any]]:
         return self._database.answers.columns(connection)

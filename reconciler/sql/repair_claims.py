@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -118,6 +119,10 @@ class RepairClaims:
             topics = connection.execute(sa.select(c.topic).where(is_due, c.scope == EVERY_GROUP).distinct()).scalars()
             return frozenset(topic for topic in topics if isinstance(topic, str))
 
+    def _writing(self) -> AbstractContextManager[sa.Connection]:
+        """Opens one read-write transaction."""
+        return writing(self._engine)
+
     def _page(self, connection: sa.Connection, query: sa.Select[Any], *, limit: int) -> list[Repair]:
         """Returns a page of rows that can be claimed. Damaged rows, which stay due, and rows with a living claim do not
         take the place of other rows."""
@@ -151,7 +156,7 @@ class RepairClaims:
             .where(_THIS_ROW, is_due & (is_free | as_seen))
             .values(token=_TOKEN, lease_until_ms=until, **self._with_a_claim())
         )
-        with writing(self._engine) as connection:
+        with self._writing() as connection:
             free = {
                 _place_of_row(row): (row.token, row.lease_until_ms) if row.is_stranded else (None, None)
                 for row in self._rows_of(
@@ -179,7 +184,7 @@ class RepairClaims:
     def change_all(self, changes: Sequence[tuple[Repair, RepairChange, str]]) -> list[Repair | None]:
         """Writes each change by one UPDATE under its token, all in one transaction."""
         now = self._now()
-        with writing(self._engine) as connection:
+        with self._writing() as connection:
             locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
             owners = {_place_of_row(row): row.token for row in locked}
             is_mine = [owners.get(_place(repair)) == token for repair, _, token in changes]
@@ -270,7 +275,7 @@ class RepairClaims:
         *,
         answer: Fact | str | None = None,
     ) -> Repair | None:
-        with writing(self._engine) as connection:
+        with self._writing() as connection:
             answered = {} if answer is None else self._answered(connection, answer)
             update = sa.update(repair_table).where(_THIS_ROW, condition).values({**values, **answered})
             if connection.execute(update, _parameters_of_place(repair, None)).rowcount != 1:

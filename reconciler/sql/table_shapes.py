@@ -15,9 +15,10 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.engine.interfaces import ReflectedColumn
 from sqlalchemy.exc import DBAPIError
 
+from reconciler.clock import Clock
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LATER_TABLES, LEDGER_TABLES, OUTBOX_TABLES
-from reconciler.errors import ConfigurationError
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.sql.driver_errors import shown
 from reconciler.sql.engines import reading
 from reconciler.sql.rights import Right, refused_rights
@@ -37,6 +38,9 @@ WITHOUT_TRANSACTIONS = (
     "JOIN information_schema.ENGINES AS e ON e.ENGINE = t.ENGINE "
     "WHERE t.TABLE_SCHEMA = DATABASE() AND LEFT(t.TABLE_NAME, 11) = 'reconciler_' AND e.TRANSACTIONS = 'NO'"
 )
+
+#: The engines of the ledger's tables are looked at again after this time.
+TRANSACTIONS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +71,7 @@ def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
         unique = {table.name: _unique(inspector, table.name) for table in known}
         indexes = {table.name: _indexes(inspector, table.name) for table in known}
         columns = {table.name: {one["name"]: one for one in inspector.get_columns(table.name)} for table in known}
-        engines = _engines(connection) if dialect in ("mysql", "mariadb") else {}
+        without_transactions = _without_transactions(connection, tree) if has_engines(engine) else []
     return TableShapes(
         missing=_missing(engine, tables, metadata, present),
         not_unique=[
@@ -77,7 +81,7 @@ def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
             if frozenset(names) not in unique[table.name]
         ],
         columns=[text for table in known for text in _altered(table, columns[table.name], dialect)],
-        without_transactions=[f"{name} ({kind})" for name, kind in engines.items() if name in metadata.tables],
+        without_transactions=without_transactions,
         indexes=[
             f"{table.name} ({', '.join(names)})"
             for table in known
@@ -108,9 +112,39 @@ def _missing(engine: sa.Engine, tables: Sequence[Table], metadata: sa.MetaData, 
     return [one.table.name for one in unseen if one not in refused]
 
 
+class LedgerTransactions:
+    """Makes sure that the ledger's tables have transactions, and looks at them again now and then, because somebody may
+    alter a table while processes run. Shared by threads."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        #: When all tables had transactions, in monotonic seconds.
+        self._seen_at = float("-inf")
+
+    def require(self, connection: sa.Connection) -> None:
+        """Raises DatabaseAway if a table keeps rows of transactions that were rolled back. Once it is altered back, the
+        next call finds that."""
+        now = self._clock.monotonic_seconds()
+        if not has_engines(connection.engine) or now - self._seen_at < TRANSACTIONS_SECONDS:
+            return
+        found = _without_transactions(connection, "ledger")
+        if found:
+            raise DatabaseAway(
+                f"{shown(connection.engine)}: tables keep rows of transactions that were rolled back: "
+                f"{', '.join(found)}",
+                remedy="ALTER TABLE ... ENGINE=InnoDB for each of them",
+            )
+        self._seen_at = now
+
+
+def has_engines(engine: sa.Engine) -> bool:
+    """Returns True for MySQL and MariaDB, in which a table may have no transactions."""
+    return engine.dialect.name in ("mysql", "mariadb")
+
+
 def require_transactions(engine: sa.Engine, table: str) -> None:
     """Raises ConfigurationError if the table keeps rows of transactions that were rolled back. Raises DatabaseAway."""
-    if engine.dialect.name not in ("mysql", "mariadb"):
+    if not has_engines(engine):
         return
     with reading(engine) as connection:
         kind = _engines(connection, f"{WITHOUT_TRANSACTIONS} AND t.TABLE_NAME = '{table}'").get(table)
@@ -126,11 +160,19 @@ def lacks_transactions(database: str, table: str, kind: str) -> ConfigurationErr
     )
 
 
+def _without_transactions(connection: sa.Connection, tree: str) -> list[str]:
+    """Returns "table (ENGINE)" for each such table of the tree."""
+    _, metadata = _TREES[tree]
+    return [f"{name} ({kind})" for name, kind in _engines(connection).items() if name in metadata.tables]
+
+
 def _engines(connection: sa.Connection, sql: str = WITHOUT_TRANSACTIONS) -> dict[str, str]:
     try:
         return {str(name): str(kind) for name, kind in connection.exec_driver_sql(sql)}
-    except DBAPIError:  # another product, whose catalogue differs
-        return {}
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise
+        return {}  # another product, whose catalogue differs
 
 
 def _unique(inspector: sa.Inspector, table: str) -> set[frozenset[str | None]]:

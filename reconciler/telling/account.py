@@ -45,7 +45,7 @@ PAGES_MAX = 40
 #: of `run`, every subscription has a round within seconds.
 RUN_LIVES_MS = 300_000
 #: Names of dependencies without which no round ends.
-_OF_ROUNDS = ("redis",)
+_OF_ROUNDS = ("redis", "ledger")
 #: Longest time of one turn of rounds, in which each shard that is in use has a round.
 TURN_MS = 600_000
 

@@ -23,6 +23,7 @@ from reconciler.contract.unique_key import shard_of
 from reconciler.errors import BrokerRefused, InvalidValue
 from reconciler.rocketmq.producer.transaction_producer import TransactionsRejected
 from reconciler.rocketmq.wire.message import MAXIMUM_BODY_BYTES, Message
+from reconciler.sql.engines import open_engine, writing
 from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import SHARDS, Deployment
 from tests.acceptance.marked_secrets import REDIS_LOGIN, REDIS_PASSWORD
@@ -252,6 +253,40 @@ def test_ledger_server_that_stops_and_comes_back_is_waited_for(
     assert deployed.command("status").exit_code == 3
     work.commit()
     own_postgres.start()
+    work.is_whole()
+    assert work.service.end() == 0
+
+
+@pytest.mark.sql("mariadb")
+def test_a_ledger_without_transactions_is_refused_until_it_is_altered_back(
+    mariadb_url: str, new_deployment: DeploymentFactory
+) -> None:
+    deployed = new_deployment(ledger_url=mariadb_url)
+
+    def alter(kind: str) -> None:
+        engine = open_engine(mariadb_url)
+        with writing(engine) as connection:
+            connection.exec_driver_sql(f"ALTER TABLE reconciler_candidate ENGINE={kind}")
+        engine.dispose()
+
+    work = Work(deployed)
+    work.commit()
+    eventually(lambda: repairs(deployed), within_seconds=60)
+    mark = work.mark()
+    alter("Aria")
+    work.tells(mark, "turn_skipped", "reconciler_candidate (Aria); ALTER TABLE")
+    status = deployed.command("status")
+    assert status.exit_code == 3
+    assert "ledger: mysql" in status.stdout
+    assert "tables keep rows of transactions that were rolled back: reconciler_candidate (Aria)" in status.stdout
+    held = deployed.command("hold", deployed.topic)
+    assert held.exit_code == 3
+    assert "reconciler_candidate (Aria)" in held.stderr
+    work.commit()
+    assert work.service.end() == 0
+    work.service = deployed.run("run")
+    work.tells(0, "start_waits", "reconciler_candidate (Aria)")
+    alter("InnoDB")
     work.is_whole()
     assert work.service.end() == 0
 

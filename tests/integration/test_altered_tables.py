@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
@@ -11,17 +11,20 @@ import sqlalchemy as sa
 from checkback_consumers.effect import SqlInbox
 from checkback_consumers.inbox import InboxEntry, enter_inbox
 from checkback_producers.outbox import SqlOutbox
+from reconciler.clock import ManualClock
 from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
-from reconciler.errors import ConfigurationError
+from reconciler.contract.tables import HoldKind, Rung
+from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
-from reconciler.sql.table_shapes import TableShapes, read_shapes
+from reconciler.sql.table_shapes import TRANSACTIONS_SECONDS, TableShapes, read_shapes
 from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 from tests.unit.consumers.messages import new_key
 
@@ -129,6 +132,28 @@ def test_rows_of_tables_that_keep_what_was_rolled_back_prove_nothing_until_they_
         for table in ("reconciler_outbox", "reconciler_inbox"):
             execute(engine, f"ALTER TABLE {table} ENGINE=InnoDB")
         assert presences() == [Presence.FOUND, Presence.ABSENT] * 2
+
+
+@pytest.mark.parametrize("engine", [MARIADB], indirect=True)
+def test_a_ledger_that_keeps_what_was_rolled_back_takes_nothing_until_it_is_altered_back(engine: sa.Engine) -> None:
+    clock = ManualClock()
+    ledger = SqlLedger(engine, clock=clock)
+    writes: dict[str, Callable[[], object]] = {
+        "a hold": lambda: ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason=""),
+        "a repair": lambda: ledger.repairs.open("test", "ORDERS", new_key(), rung=Rung.END),
+        "claims": lambda: ledger.repairs.claim_all([], lease_seconds=1.0),
+    }
+    for write in writes.values():
+        write()
+    execute(engine, "ALTER TABLE reconciler_candidate ENGINE=Aria")
+    ledger.database.require_transactions()  # was looked at a moment ago
+    clock.advance(TRANSACTIONS_SECONDS)
+    for write in (ledger.database.require_transactions, *writes.values()):
+        with pytest.raises(DatabaseAway, match=r"reconciler_candidate \(Aria\); ALTER TABLE"):
+            write()
+    execute(engine, "ALTER TABLE reconciler_candidate ENGINE=InnoDB")
+    for write in writes.values():
+        write()
 
 
 def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:

@@ -34,6 +34,7 @@ SHARED = Code("wiring.shared", first=Field.FACT, second=Field.FACT)
 BROKER_AWAY = Code("wiring.broker-away", broker=Field.NAME, why=Field.TEXT)
 #: Name -> the fact for a dependency that is away.
 AWAY = {
+    "ledger": Code("wiring.ledger-away", why=Field.TEXT),
     "redis": Code("wiring.redis-away", why=Field.TEXT),
     "rocketmq": Code("wiring.rocketmq-away", why=Field.TEXT),
     "rights at brokers": Code("wiring.rights-away", why=Field.TEXT),
@@ -158,8 +159,14 @@ def _joined(found: Mapping[str, TransientError]) -> str:
 
 
 def ask_ledger(connections: Connections) -> dict[str, Callable[[], object]]:
-    """Returns the question whether the ledger answers and has its tables."""
-    return {"ledger": lambda: connections.ledger.holds.active(connections.settings.environment)}
+    """Returns the question whether the ledger answers, has its tables, and keeps no row that was rolled back."""
+    ledger = connections.ledger
+
+    def ask() -> None:
+        ledger.database.require_transactions()
+        ledger.holds.active(connections.settings.environment)
+
+    return {"ledger": ask}
 
 
 def ask_redis(connections: Connections) -> dict[str, Callable[[], object]]:

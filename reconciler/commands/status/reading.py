@@ -26,6 +26,7 @@ from reconciler.commands.status.standstill import (
     rejected,
     undecided,
     unrepaired,
+    unrepaired_by_clocks,
 )
 from reconciler.commands.status.unswept import unswept
 from reconciler.commands.together import found_by_each
@@ -100,14 +101,21 @@ def read_status(
     is_seen = is_beside_run or sees_history(settings)
     history, history_away = read_overview(settings, rounds.subscriptions) if is_seen else (None, None)
     late += _behind(connections, history, newest, within_seconds=rounds_within_seconds)
-    repairs = tuple(reports.repair_counts(settings.environment))
+    repairs, holds = tuple(reports.repair_counts(settings.environment)), tuple(reports.holds(settings.environment))
+    late += unrepaired_by_clocks(
+        settings,
+        sorted({of.topic for of in may_lose} - {hold.topic for hold in holds}),
+        reports=reports,
+        now_ms=now_ms,
+        within_seconds=rounds_within_seconds,
+    )
     return StatusReport(
         asked_ms=now_ms,
         subscriptions=tuple(statuses),
         history=history,
         verdicts=verdicts,
         repairs=repairs,
-        holds=tuple(reports.holds(settings.environment)),
+        holds=holds,
         outages=tuple(reports.outages(settings.environment, limit=5).rows),
         away=(*dict.fromkeys(gone.values()), *([away("history", history_away)] if history_away is not None else [])),
         late=tuple(late),
@@ -196,10 +204,9 @@ def _other_shards(assembly: RoundAssembly) -> Iterable[Fact]:
 
 
 def _who_is_away(connections: Connections) -> dict[str, Fact]:
-    databases, brokers = ask_databases(connections), ask_brokers(connections)
-    return facts_of_away(
-        connections.settings, {**ask_redis(connections), **databases, **brokers, **ask_rights(connections)}
-    )
+    asked = ask_redis(connections) | ask_databases(connections) | ask_brokers(connections) | ask_rights(connections)
+    # The ledger has answered.
+    return facts_of_away(connections.settings, {"ledger": connections.ledger.database.require_transactions} | asked)
 
 
 def _status_of(

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
+from reconciler.contract.answers import INDEX_BEHIND
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import DatabaseAway, DependencyAway
 from reconciler.policy.ports.ledger import Candidates, HeldTopic, Outage, Repairs
+from reconciler.policy.repairing.case import waits_since_ms
 from reconciler.policy.shard_rounds import LONG_REST_SECONDS_MAX
 from reconciler.settings.schema import Settings
-from reconciler.telling.ports.reports import RepairCount, StoredRound, VerdictCount
+from reconciler.telling.ports.paging import LedgerFilter
+from reconciler.telling.ports.reports import LedgerReports, RepairCount, StoredRound, VerdictCount
 from reconciler.telling.undecided_keys import UndecidedKeys
 from reconciler.wiring.connections import Connections
 
@@ -23,6 +26,9 @@ OPEN_OUTAGE = Code("status.open-outage", at_ms=Field.TIME, reason=Field.NAME, st
 ROUNDS_FOLLOW = Code("status.rounds-follow")
 ROUNDS_WAIT = Code("status.rounds-wait")
 UNREPAIRED = Code("status.unrepaired", number=Field.NUMBER, subscription=Field.NAME, unique_key=Field.NAME)
+UNREPAIRED_BY_CLOCKS = Code(
+    "status.unrepaired-by-clocks", number=Field.NUMBER, topic=Field.NAME, unique_key=Field.NAME, why=Field.FACT
+)
 UNDECIDED = Code(
     "status.undecided", subscription=Field.NAME, number=Field.COUNT, verdict=Field.NAME, hours=Field.NUMBER
 )
@@ -76,6 +82,36 @@ def unrepaired(
     if not left:
         return []
     return [UNREPAIRED(number=len(left), subscription=str(subscription), unique_key=left[0])]
+
+
+def unrepaired_by_clocks(
+    settings: Settings,
+    topics: Iterable[str],
+    *,
+    reports: LedgerReports,
+    now_ms: int,
+    within_seconds: float | None,
+) -> Iterator[Fact]:
+    """Yields a fact for each topic whose repairs have waited for too long for the clock of a broker.
+
+    By that clock, the broker's index has not reached the time of the loss, or of the last send. So the ledger's clock
+    is ahead of the broker's.
+    """
+    before_ms = now_ms - round(limit_seconds(settings, within_seconds) * 1000)
+    for topic in topics:
+        waiting = [
+            (repair.created_at_ms, repair.unique_key, why)
+            for state in (RepairState.OPEN, RepairState.SENT)
+            for repair in reports.repairs(
+                settings.environment,
+                limit=LOSSES_ASKED,
+                only=LedgerFilter(topic=topic, repair_state=state, before_ms=before_ms),
+            ).rows
+            if (why := repair.why) is not None and why.tells(INDEX_BEHIND) and waits_since_ms(repair) < before_ms
+        ]
+        if waiting:
+            _, unique_key, why = min(waiting, key=lambda one: one[:2])
+            yield UNREPAIRED_BY_CLOCKS(number=len(waiting), topic=topic, unique_key=unique_key, why=why)
 
 
 def undecided(
