@@ -29,6 +29,7 @@ from tests.services.requirements import require
 pytestmark = [pytest.mark.acceptance, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DAYS_40_SECONDS = 40 * 86_400
+HOURS_3_SECONDS = 3 * 3_600
 #: Of an outbox that nobody else writes: both are kept for 30 days.
 FINISHED = {"F" * 32: "SETTLED", "A" * 32: "ROLLED_BACK"}
 
@@ -146,3 +147,25 @@ def test_40_days_ahead_for_one_sweep_and_one_round_delete_nothing_and_change_not
         eventually(lambda: states(engine)[1] == Counter(CONSUMED=4), within_seconds=120, message="and settled")
         assert run.end() == 0
         assert sweep.end() == 0
+
+
+def test_repairs_that_wait_for_hours_for_the_brokers_clocks_are_no_calm(
+    stepped: Stepped, new_deployment: DeploymentFactory
+) -> None:
+    deployed = new_deployment(ledger_url=stepped.server.create_database())
+    deployed.consume()
+    deployed.run("run")
+    producer = deployed.producer()
+    stepped.set_wrong(HOURS_3_SECONDS)
+    (lost,) = deployed.commit(1, lose=True, producer=producer)
+
+    def summary() -> str:
+        ended = deployed.command("status", "--rounds-within", "10", "-o", "json")
+        return f"{ended.exit_code} {ended.document['summary']}"
+
+    told = f"1 repairs of {deployed.topic} wait for a broker's clock, {lost} the oldest: "
+    eventually(lambda: summary().startswith("3 ") and told in summary(), within_seconds=120, message="no calm")
+    assert deployed.effects() == []
+    stepped.set_wrong(0.0)
+    eventually(lambda: deployed.effects() == [lost], within_seconds=120, message="repaired once the clock is right")
+    eventually(lambda: summary().startswith("0 "), within_seconds=120, message="calm again")

@@ -11,16 +11,24 @@ import sqlalchemy as sa
 
 from reconciler.clock import ManualClock, SystemClock
 from reconciler.commands.status.damage import refused_announcements
-from reconciler.commands.status.standstill import history_behind, history_never_written, open_outage, unrepaired
+from reconciler.commands.status.standstill import (
+    history_behind,
+    history_never_written,
+    open_outage,
+    unrepaired,
+    unrepaired_by_clocks,
+)
+from reconciler.contract.answers import ANSWER, INDEX_BEHIND, NO_HIT
+from reconciler.contract.reasons import COPIES_UNKNOWN
 from reconciler.contract.subscription import Shard, Subscription
-from reconciler.contract.tables import CandidateState, Rung
+from reconciler.contract.tables import CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import Verdict
 from reconciler.errors import ConfigurationError
 from reconciler.evidence.outbox_inspection import OutboxInspector
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.plan import SubscriptionPlan
 from reconciler.policy.ports.announcing import AnnouncementQueue, RefusedAnnouncement
-from reconciler.policy.ports.ledger import Outage, VerdictEntry
+from reconciler.policy.ports.ledger import Outage, RepairChange, VerdictEntry
 from reconciler.policy.ports.rounds import RoundCounts, RoundDone
 from reconciler.settings.file import load_settings
 from reconciler.sql.engines import open_engine
@@ -139,6 +147,38 @@ def test_a_loss_that_was_proved_and_never_got_a_repair_is_told() -> None:
     clock.step_wall(86_400.0)
     ledger.repairs.open(SUBSCRIPTION.environment, SUBSCRIPTION.topic, key, rung=Rung.END)
     assert told() == []
+
+
+def test_a_repair_that_waits_for_a_brokers_clock_is_told_once_it_waits_for_long() -> None:
+    clock = ManualClock()
+    ledger = MemoryLedger(clock)
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {})
+    behind = INDEX_BEHIND(detail=NO_HIT(), seconds="10800.0")
+    answers = {
+        "A" * 32: COPIES_UNKNOWN(why=ANSWER(witness="broker-a", presence="UNKNOWN", detail=behind)),
+        "B" * 32: COPIES_UNKNOWN(why=ANSWER(witness="broker-a", presence="UNKNOWN", detail=NO_HIT())),
+    }
+    for key, answer in answers.items():
+        ledger.repairs.open("production", "ORDERS", key, rung=Rung.END)
+        ((repair,),) = ledger.repairs.of_keys("production", "ORDERS", [key]).values()
+        assert ledger.repairs.claim(repair, token=key, lease_seconds=60.0) is not None
+        change = RepairChange(state=RepairState.OPEN, rung=Rung.END, answer=answer)
+        assert ledger.repairs.change(repair, change, token=key) is not None
+
+    def told(within_seconds: float | None = None) -> list[str]:
+        lines = unrepaired_by_clocks(
+            settings, ["ORDERS", "INVOICES"], reports=ledger.reports, now_ms=clock.now_ms(),
+            within_seconds=within_seconds,
+        )  # fmt: skip
+        return [said(line) for line in lines]
+
+    clock.advance(200)
+    assert told() == []
+    assert len(told(100.0)) == 1, "a monitor's own time"
+    clock.advance(200)
+    (line,) = told()
+    assert line.startswith(f"1 repairs of ORDERS wait for a broker's clock, {'A' * 32} the oldest: ")
+    assert "by its own clock 10800.0 s are missing" in line
 
 
 @pytest.mark.parametrize(
