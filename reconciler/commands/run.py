@@ -129,13 +129,7 @@ def _serve(
         ]
         require_own_identities(connections)
         require_safe_redis(assembly)
-        assembly.ledger.database.require_transactions()
-        assembly.ledger.holds.active(settings.environment)  # checks that the ledger answers and has its tables
-        for topic in assembly.plans:  # without this call only a round would miss the tables of the newest release
-            assembly.ledger.brokers.note(
-                settings.environment, topic.topic, None, keep_seconds=settings.rounds.retention_seconds
-            )
-        assembly.ledger.jobs.page(settings.environment, limit=1)
+        _require_ledger(assembly)
         if not enter_environment(connections, guard, stop=stop):
             return
         with (
@@ -158,6 +152,17 @@ def _serve(
                     assembly.leave()
                     for _, topic_rounds in rounds:
                         topic_rounds.release()
+
+
+def _require_ledger(assembly: RoundAssembly) -> None:
+    """Raises DatabaseAway if the ledger is away, or a table of it has no transactions. Raises ConfigurationError for
+    missing tables."""
+    environment, ledger = assembly.settings.environment, assembly.ledger
+    ledger.database.require_transactions()
+    ledger.holds.active(environment)
+    for topic in assembly.plans:  # without this call only a round would miss the tables of the newest release
+        ledger.brokers.note(environment, topic.topic, None, keep_seconds=assembly.settings.rounds.retention_seconds)
+    ledger.jobs.page(environment, limit=1)
 
 
 def delete_old_rows(delete_some: Callable[[], bool], *, stop: threading.Event, clock: Clock) -> None:

@@ -36,6 +36,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.errors import RedisAway
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
+from reconciler.policy.ports.ledger import HeldTopic
 from reconciler.policy.ports.rounds import ShardReading
 from reconciler.settings.schema import Settings
 from reconciler.telling.lag import Lag, lag_of
@@ -91,9 +92,10 @@ def read_status(
             of = plan.subscription
             last = last_rounds[of]
             newest[of] = [r for r in last if r.done.shard.number < topic.shards]
-            if of in may_lose:
-                late += _unrepaired(connections, of, now_ms=now_ms, within_seconds=rounds_within_seconds)
             statuses.append(_status_of(rounds, topic, plan, last, accounting, readings, reached[of], asked_ms=now_ms))
+    repairs, holds = tuple(reports.repair_counts(settings.environment)), tuple(reports.holds(settings.environment))
+    losing = [of for of in rounds.subscriptions if of in may_lose]
+    late += _unrepaired(connections, losing, holds, now_ms=now_ms, within_seconds=rounds_within_seconds)
     unknown, gone = accounting.undecided, accounting.away
     late += [*other_clusters(connections), *told_of_renames(connections), *_other_shards(rounds)]
     doubted, life_seconds = unproved(connections), limit_seconds(settings, rounds_within_seconds)
@@ -101,14 +103,6 @@ def read_status(
     is_seen = is_beside_run or sees_history(settings)
     history, history_away = read_overview(settings, rounds.subscriptions) if is_seen else (None, None)
     late += _behind(connections, history, newest, within_seconds=rounds_within_seconds)
-    repairs, holds = tuple(reports.repair_counts(settings.environment)), tuple(reports.holds(settings.environment))
-    late += unrepaired_by_clocks(
-        settings,
-        sorted({of.topic for of in may_lose} - {hold.topic for hold in holds}),
-        reports=reports,
-        now_ms=now_ms,
-        within_seconds=rounds_within_seconds,
-    )
     return StatusReport(
         asked_ms=now_ms,
         subscriptions=tuple(statuses),
@@ -155,15 +149,29 @@ def _accounting(
     )
 
 
-def _unrepaired(connections: Connections, of: Subscription, *, now_ms: int, within_seconds: float | None) -> list[Fact]:
-    ledger = connections.ledger
-    return unrepaired(
-        connections.settings,
-        of,
-        candidates=ledger.candidates,
-        repairs=ledger.repairs,
-        now_ms=now_ms,
-        within_seconds=within_seconds,
+def _unrepaired(
+    connections: Connections,
+    losing: Sequence[Subscription],
+    holds: Iterable[HeldTopic],
+    *,
+    now_ms: int,
+    within_seconds: float | None,
+) -> Iterator[Fact]:
+    """Yields facts about losses without a repair, and about repairs that wait for clocks. No repair of a held topic is
+    looked at."""
+    settings, ledger = connections.settings, connections.ledger
+    for of in losing:
+        yield from unrepaired(
+            settings,
+            of,
+            candidates=ledger.candidates,
+            repairs=ledger.repairs,
+            now_ms=now_ms,
+            within_seconds=within_seconds,
+        )
+    topics = sorted({of.topic for of in losing} - {hold.topic for hold in holds})
+    yield from unrepaired_by_clocks(
+        settings, topics, reports=ledger.reports, now_ms=now_ms, within_seconds=within_seconds
     )
 
 
