@@ -11,86 +11,23 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ulid import ULID
 
 from reconciler.clock import Clock
 from reconciler.contract.extras import install
-from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import member_of
 from reconciler.errors import MissingDependency
 from reconciler.history.sink import HistorySink
-from reconciler.policy.events import Event, EventSink
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.settings.schema import Settings
-from reconciler.wiring.round_rules import commit_generations
 
 if TYPE_CHECKING:
     from reconciler.history.reader import HistoryOverview, HistoryReader
     from reconciler.history.service import HistoryService
-    from reconciler.policy.plan import TopicPlan
-    from reconciler.shards.client import RoundRedis
-    from reconciler.telling.ports.reports import Ledger
-    from reconciler.wiring.evidence import WitnessAdapters
-
-__all__ = [
-    "HistoryOverview",
-    "build_history",
-    "history_folders",
-    "history_generations",
-    "history_sink",
-    "read_overview",
-    "rows_of_key",
-    "sees_history",
-    "writer_name",
-    "writing_history",
-]
-
-
-class RecordedRounds(Protocol):
-    """The parts of a process with rounds that the history needs. RoundAssembly has these parts."""
-
-    settings: Settings
-    plans: list[TopicPlan]
-
-    @property
-    def redis(self) -> RoundRedis:
-        """The Redis in which the recorded rounds keep the sets that they moved."""
-        ...
-
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the recorded rounds."""
-        ...
-
-    @property
-    def witnesses(self) -> WitnessAdapters:
-        """The witnesses for the verdicts of the recorded rounds."""
-        ...
-
-
-class SeveralSinks:
-    """An EventSink that passes each event to several sinks one after the other."""
-
-    def __init__(self, *sinks: EventSink) -> None:
-        self._sinks = sinks
-
-    def emit(self, event: Event) -> None:
-        """Passes one event to every sink."""
-        for sink in self._sinks:
-            sink.emit(event)
-
-
-def history_generations(settings: Settings) -> int:
-    """Returns the number of rounds that keep their sets in Redis for the history.
-
-    Without a history this number is 0.
-    """
-    if settings.history.path is None:
-        return 0
-    return min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
+    from reconciler.wiring.rounds import RoundAssembly
 
 
 def history_sink(settings: Settings, clock: Clock) -> HistorySink | None:
@@ -137,13 +74,13 @@ class _WithoutPandas(MetaPathFinder):
 
 @contextmanager
 def writing_history(
-    recorded: RecordedRounds, *, sink: HistorySink | None, clock: Clock
+    recorded: RoundAssembly, *, sink: HistorySink | None, clock: Clock
 ) -> Iterator[HistoryService | None]:
     """Runs the history's threads within the block. At the end of the block, the rows that are left are sealed."""
     if sink is None:
         yield None
         return
-    service = build_history(recorded, sink=sink, clock=clock)
+    service = _service_of(recorded, sink=sink, clock=clock)
     service.start()
     try:
         yield service
@@ -151,7 +88,7 @@ def writing_history(
         service.close()
 
 
-def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) -> HistoryService:
+def _service_of(recorded: RoundAssembly, *, sink: HistorySink, clock: Clock) -> HistoryService:
     """Makes threads, spool, chain and store from the settings. No thread is started, and no folder is touched."""
     from reconciler.history.chain import ManifestChain
     from reconciler.history.health import Counters
@@ -201,7 +138,7 @@ def build_history(recorded: RecordedRounds, *, sink: HistorySink, clock: Clock) 
     )
 
 
-def _floors(recorded: RecordedRounds, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
+def _floors(recorded: RoundAssembly, shard: Shard, queues: Iterable[str]) -> Mapping[str, int] | None:
     """Returns queue -> the offset from which announcements are read again after Redis lost its memory.
 
     None: the subscription has no inbox, so nothing shows which keys of the lost rounds were consumed. Raises

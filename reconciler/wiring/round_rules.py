@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reconciler.contract.keyspace import HISTORY_GENERATIONS_MAX
 from reconciler.policy.brakes import BreakerRules
 from reconciler.policy.judging.selection import HALVES_MAX, SCAN_MAX, SelectionRules
 from reconciler.policy.pace import RoundPace
@@ -16,6 +17,11 @@ def pace_of(settings: Settings) -> RoundPace:
 def commit_generations(settings: Settings) -> int:
     """Returns the number of older commit sets that Redis keeps."""
     return pace_of(settings).rounds(settings.rounds.commit_generations)
+
+
+def history_generations(settings: Settings) -> int:
+    """Returns the number of rounds that keep their sets in Redis for the history. Without a history, it is 0."""
+    return 0 if settings.history.path is None else min(HISTORY_GENERATIONS_MAX, commit_generations(settings))
 
 
 def selection_rules(settings: Settings) -> SelectionRules:

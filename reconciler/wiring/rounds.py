@@ -16,7 +16,7 @@ from reconciler.instrumentation.event_log import EventLog
 from reconciler.ledger.retention import SqlRetention
 from reconciler.policy.brakes import CircuitBreaker
 from reconciler.policy.commit_evidence import CommitEvidence, EffectEvidence
-from reconciler.policy.events import EventSink
+from reconciler.policy.events import Event, EventSink
 from reconciler.policy.evidence import Lookup, Presence
 from reconciler.policy.judging.judge import Judge, JudgingRules
 from reconciler.policy.judging.selection import SuspectSelector
@@ -42,9 +42,8 @@ from reconciler.wiring.announcements import stored_halves
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import commit_evidence, effect_evidence
 from reconciler.wiring.evidence import build_witnesses, half_reading, inbox_evidence, reused_offsets
-from reconciler.wiring.history import SeveralSinks, history_generations
 from reconciler.wiring.metrics import Metering
-from reconciler.wiring.round_rules import breaker_rules, commit_generations, selection_rules
+from reconciler.wiring.round_rules import breaker_rules, commit_generations, history_generations, selection_rules
 from reconciler.wiring.shard_numbers import ShardNumbers
 from reconciler.wiring.subscriptions import subscription_of
 from reconciler.words import said
@@ -119,6 +118,18 @@ def key_in_redis(connections: Connections, subscription: Subscription, unique_ke
     return Lookup(presence=presence, records=(places,) if places.is_anywhere else ())
 
 
+class _SeveralSinks:
+    """An EventSink that passes each event to several sinks one after the other."""
+
+    def __init__(self, *sinks: EventSink) -> None:
+        self._sinks = sinks
+
+    def emit(self, event: Event) -> None:
+        """Passes one event to every sink."""
+        for sink in self._sinks:
+            sink.emit(event)
+
+
 class RoundAssembly:
     """Assembles the parts of rounds. Each topic has its own rounds, and only one thread uses the rounds of a topic.
 
@@ -155,7 +166,7 @@ class RoundAssembly:
             history_generations=history_generations(settings),
         )
         more = (history, None if metering is None else metering.events, spans)
-        self.events: EventSink = SeveralSinks(EventLog(said), *(sink for sink in more if sink is not None))
+        self.events: EventSink = _SeveralSinks(EventLog(said), *(sink for sink in more if sink is not None))
         self._connections = connections
         self.shard_numbers = connections.shared(ShardNumbers)
         self._rest_seconds = min(REST_SECONDS_MAX, REST_TURNS * settings.rounds.interval_seconds)

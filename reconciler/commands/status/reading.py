@@ -48,7 +48,7 @@ from reconciler.wiring.rounds import RoundAssembly
 from reconciler.wiring.subscriptions import subscription_of
 
 if TYPE_CHECKING:
-    from reconciler.wiring.history import HistoryOverview
+    from reconciler.history.reader import HistoryOverview
 
 STANDING_CHECK_SERVICE = Code("status.standing-check-service", broker=Field.NAME, state=Field.FACT)
 BY_QUERY = Code("status.by-query")

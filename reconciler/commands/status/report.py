@@ -21,7 +21,7 @@ from reconciler.telling.ports.reports import RepairCount, VerdictCount
 from reconciler.words import counted, said, said_and_coded
 
 if TYPE_CHECKING:
-    from reconciler.wiring.history import HistoryOverview
+    from reconciler.history.reader import HistoryOverview
 
 LATE = Code("status.late", subscription=Field.NAME, cause=Field.FACT)
 #: Without an outbox, commits that were never announced cannot be seen.

@@ -16,7 +16,8 @@ from reconciler.clock import ManualClock
 from reconciler.errors import ConfigurationError, MissingDependency
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.wiring.history import history_generations, history_sink, rows_of_key, sees_history, writer_name
+from reconciler.wiring.history import history_sink, rows_of_key, sees_history, writer_name
+from reconciler.wiring.round_rules import history_generations
 
 EXAMPLE = Path("config/reconciler.toml")
 

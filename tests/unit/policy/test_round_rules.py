@@ -14,8 +14,7 @@ from reconciler.policy.events import BreakerOpened
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.testing.memory_shards import MemoryShards
-from reconciler.wiring.history import history_generations
-from reconciler.wiring.round_rules import breaker_rules, commit_generations, selection_rules
+from reconciler.wiring.round_rules import breaker_rules, commit_generations, history_generations, selection_rules
 from reconciler.words import said
 from tests.contract.ledger.shards import QUEUE
 from tests.unit.policy.world import ENVIRONMENT, TOPIC, World
