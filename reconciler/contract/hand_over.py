@@ -14,9 +14,7 @@ and is not compared. The digest shows accidents. A person with UPDATE on the led
 `signature` also stops such a person. The signature is the HMAC-SHA256 of the row's place and digest under the secret of
 the announcements. Without that secret, no signature is written.
 
-encode_hand_over(message) takes a `StoredMessage` (reconciler/policy/evidence.py), which has these fields.
-``StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)`` makes the message again. The
-transaction bits are left out, because a message that was handed over is no longer a record of a broker.
+The transaction bits are left out, because a message that was handed over is no longer a record of a broker.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypedDict
+from typing import Any
 
 from reconciler.contract.announcement import SignatureSecret, is_signed, sign
 from reconciler.contract.content_digest import digest_of_message
@@ -36,48 +34,14 @@ from reconciler.errors import MalformedInput
 VERSION = 1
 
 
-class HandOverSource(Protocol):
-    """The fields that encode_hand_over reads. StoredMessage has all of them."""
-
-    @property
-    def unique_key(self) -> str: ...  # noqa: D102 - the fields are explained in evidence.py
-    @property
-    def topic(self) -> str: ...  # noqa: D102
-    @property
-    def real_topic(self) -> str: ...  # noqa: D102
-    @property
-    def broker(self) -> str: ...  # noqa: D102
-    @property
-    def queue_id(self) -> int: ...  # noqa: D102
-    @property
-    def queue_offset(self) -> int: ...  # noqa: D102
-    @property
-    def commit_log_offset(self) -> int: ...  # noqa: D102
-    @property
-    def born_timestamp_ms(self) -> int: ...  # noqa: D102
-    @property
-    def store_timestamp_ms(self) -> int: ...  # noqa: D102
-    @property
-    def prepared_transaction_offset(self) -> int: ...  # noqa: D102
-    @property
-    def producer_group(self) -> str: ...  # noqa: D102
-    @property
-    def check_times(self) -> int | None: ...  # noqa: D102
-    @property
-    def reconsume_times(self) -> int: ...  # noqa: D102
-    @property
-    def properties(self) -> Mapping[str, str]: ...  # noqa: D102
-    @property
-    def body(self) -> bytes: ...  # noqa: D102
-    @property
-    def flag(self) -> int: ...  # noqa: D102
-
-
-class HandOverFields(TypedDict):
-    """The arguments of StoredMessage without transaction_state."""
+@dataclass(frozen=True, kw_only=True)
+class MessageParts:
+    """The parts of a stored message that a hand-over row keeps: all except its transaction bits."""
 
     unique_key: str
+    #: Topic of the record: the half topic for a half of 4.3 and newer.
     topic: str
+    #: The topic that consumers see.
     real_topic: str
     broker: str
     queue_id: int
@@ -85,13 +49,17 @@ class HandOverFields(TypedDict):
     commit_log_offset: int
     born_timestamp_ms: int
     store_timestamp_ms: int
+    #: For a committed copy: the commit-log offset of the half from which the copy was made. Otherwise 0.
     prepared_transaction_offset: int
+    #: Property PGROUP, empty if the record has none.
     producer_group: str
+    #: TRANSACTION_CHECK_TIMES of a put-back copy. None: this is the first copy.
     check_times: int | None
     reconsume_times: int
-    properties: dict[str, str]
+    properties: Mapping[str, str]
+    #: The body without compression.
     body: bytes
-    flag: int
+    flag: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +88,7 @@ class HandOverSigner:
 
 
 def encode_hand_over(
-    message: HandOverSource, *, content_digest: bytes | None = None, signer: HandOverSigner | None = None
+    message: MessageParts, *, content_digest: bytes | None = None, signer: HandOverSigner | None = None
 ) -> str:
     """Returns the JSON text of a message. The size is 4/3 of the body, plus the properties.
 
@@ -155,8 +123,8 @@ def encode_hand_over(
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> HandOverFields:
-    """Returns the fields of an encoded message. With a signer, the text must have a signature that fits.
+def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> MessageParts:
+    """Returns the parts of an encoded message. With a signer, the text must have a signature that fits.
 
     Raises MalformedInput, which names the field, for any other text. A message that differs from its digest is refused
     in the same way.
@@ -171,7 +139,7 @@ def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> Hand
     if not isinstance(properties, dict) or not all(isinstance(value, str) for value in properties.values()):
         raise MalformedInput("hand-over field properties must be an object of texts")
     check_times = document.get("check_times")
-    fields = HandOverFields(
+    parts = MessageParts(
         unique_key=require_unique_key(document.get("unique_key")),
         topic=_text(document, "topic"),
         real_topic=_text(document, "real_topic"),
@@ -189,17 +157,14 @@ def decode_hand_over(text: str, *, signer: HandOverSigner | None = None) -> Hand
         body=_bytes(document, "body"),
         flag=_number(document, "flag"),
     )
-    _require_intact(document, fields, signer)
-    return fields
+    _require_intact(document, parts, signer)
+    return parts
 
 
-def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: HandOverSigner | None) -> None:
+def _require_intact(document: dict[str, Any], parts: MessageParts, signer: HandOverSigner | None) -> None:
     expected = "" if document.get("content_digest") is None else _text(document, "content_digest")
     if signer is not None and not signer.has_signed(
-        document.get("signature"),
-        topic=fields["real_topic"],
-        unique_key=fields["unique_key"],
-        content_digest=expected,
+        document.get("signature"), topic=parts.real_topic, unique_key=parts.unique_key, content_digest=expected
     ):
         raise MalformedInput(
             "hand-over field signature is missing or wrong: `reconciler run` and this worker have different values of "
@@ -208,12 +173,7 @@ def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: Ha
     if not expected:
         return
     try:
-        digest = digest_of_message(
-            topic=fields["real_topic"],
-            unique_key=fields["unique_key"],
-            properties=fields["properties"],
-            body=fields["body"],
-        ).hex()
+        digest = _digest_of(parts).hex()
     except UnicodeEncodeError as error:  # JSON can spell half of a surrogate pair
         raise MalformedInput("hand-over field properties has text that is no Unicode") from error
     if digest != expected:
@@ -223,7 +183,7 @@ def _require_intact(document: dict[str, Any], fields: HandOverFields, signer: Ha
         )
 
 
-def _digest_of(message: HandOverSource) -> bytes:
+def _digest_of(message: MessageParts) -> bytes:
     return digest_of_message(
         topic=message.real_topic, unique_key=message.unique_key, properties=message.properties, body=message.body
     )

@@ -14,6 +14,7 @@ from typing import Any, Generic, Self, TypeVar
 from reconciler.contract.answers import ANSWER, ANSWERS, FOREIGN, OF_ANOTHER_MESSAGE, SAYS
 from reconciler.contract.content_digest import digest_of_message
 from reconciler.contract.facts import Fact
+from reconciler.contract.hand_over import MessageParts
 from reconciler.contract.tables import OutboxState
 from reconciler.contract.verdicts import Undecided
 
@@ -180,34 +181,17 @@ class TransactionState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredMessage:
-    """A message as a broker stores it: half copy, committed copy or parked copy."""
+class StoredMessage(MessageParts):
+    """A message as a broker stores it: half copy, committed copy or parked copy. The base has its other fields."""
 
-    unique_key: str
-    #: Topic of the record: the half topic for a half of 4.3 and newer.
-    topic: str
-    #: The topic that consumers see.
-    real_topic: str
-    broker: str
-    queue_id: int
-    queue_offset: int
-    commit_log_offset: int
-    born_timestamp_ms: int
-    store_timestamp_ms: int
     transaction_state: TransactionState
-    #: For a committed copy: the commit-log offset of the half from which the copy was made. Otherwise 0.
-    prepared_transaction_offset: int
-    #: Property PGROUP, empty if the record has none.
-    producer_group: str
-    #: TRANSACTION_CHECK_TIMES of a put-back copy. None: this is the first copy.
-    check_times: int | None
-    reconsume_times: int
-    properties: Mapping[str, str]
-    #: The body without compression.
-    body: bytes
-    flag: int = 0
     #: The record's offset message id (MessageDecoder.createMessageId). Empty: no broker stored this record.
     offset_message_id: str = ""
+
+    @classmethod
+    def handed_over(cls, parts: MessageParts) -> Self:
+        """Returns the message of a hand-over row."""
+        return cls(**vars(parts), transaction_state=TransactionState.NONE)
 
     @property
     def tag(self) -> str | None:

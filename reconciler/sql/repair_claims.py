@@ -29,7 +29,7 @@ from reconciler.contract.row_values import RowReader
 from reconciler.contract.stored_facts import fact_of_column
 from reconciler.contract.tables import EVERY_GROUP, REPAIR, RepairState, Rung
 from reconciler.errors import InvariantViolation
-from reconciler.policy.evidence import StoredMessage, TransactionState
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.ledger import Repair, RepairChange
 from reconciler.sql.database_time import asked_once, now_ms
 from reconciler.sql.engines import reading, writing
@@ -158,7 +158,7 @@ class RepairClaims:
         )
         with self._writing() as connection:
             free = {
-                _place_of_row(row): (row.token, row.lease_until_ms) if row.is_stranded else (None, None)
+                _place(row): (row.token, row.lease_until_ms) if row.is_stranded else (None, None)
                 for row in self._rows_of(
                     connection, [r for r, _ in claims], *looked_at, where=is_due & (is_free | is_stranded), locks=True
                 )
@@ -186,7 +186,7 @@ class RepairClaims:
         now = self._now()
         with self._writing() as connection:
             locked = self._rows_of(connection, [r for r, _, _ in changes], repair_table.c.token, locks=True)
-            owners = {_place_of_row(row): row.token for row in locked}
+            owners = {_place(row): row.token for row in locked}
             is_mine = [owners.get(_place(repair)) == token for repair, _, token in changes]
             by_shape: dict[_ChangeShape, list[dict[str, Any]]] = {}
             for (repair, change, token), mine in zip(changes, is_mine, strict=True):
@@ -213,8 +213,8 @@ class RepairClaims:
             text = connection.execute(message, _parameters_of_place(repair, None)).scalar_one_or_none()
         if text is None:
             return None
-        fields = decode_hand_over(text, signer=self.signer_of(repair.environment, repair.scope))
-        return StoredMessage(**fields, transaction_state=TransactionState.NONE)
+        parts = decode_hand_over(text, signer=self.signer_of(repair.environment, repair.scope))
+        return StoredMessage.handed_over(parts)
 
     def signer_of(self, environment: str, group: str) -> HandOverSigner | None:
         """Returns the signer of a group's hand-over rows; None without a signature secret."""
@@ -241,7 +241,7 @@ class RepairClaims:
 
     def _is_over(self, row: sa.Row[Any]) -> bool:
         """Returns True if the row's claim is stranded and has not changed for the length of a claim."""
-        return self._stranded.is_over(_place_of_row(row), row, lease_seconds=self._lease_seconds)
+        return self._stranded.is_over(_place(row), row, lease_seconds=self._lease_seconds)
 
     def _with_a_claim(self) -> Mapping[str, Any]:
         """Returns further values that a claim writes."""
@@ -286,7 +286,7 @@ class RepairClaims:
         """Reads the rows in the transaction that has just written them."""
         besides = [column for column in self._columns(connection) if column not in set(_PLACE_COLUMNS)]
         rows = self._rows_of(connection, repairs, *besides)
-        return {_place_of_row(row): repair_of(row) for row in rows}
+        return {_place(row): repair_of(row) for row in rows}
 
     def _rows_of(
         self,
@@ -343,11 +343,7 @@ def repair_of(row: sa.Row[Any]) -> Repair:
     return Repair(**values, answer_fact=fact or answer_in(answer))
 
 
-def _place(repair: Repair) -> _Place:
-    return repair.environment, repair.topic, repair.scope, repair.unique_key
-
-
-def _place_of_row(row: sa.Row[Any]) -> _Place:
+def _place(row: Repair | sa.Row[Any]) -> _Place:
     return row.environment, row.topic, row.scope, row.unique_key
 
 

@@ -24,7 +24,7 @@ from reconciler.contract.row_rules import (
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, CandidateState, RepairState, Rung
 from reconciler.contract.verdicts import LOSSES, Undecided, Verdict
-from reconciler.policy.evidence import StoredMessage, TransactionState
+from reconciler.policy.evidence import StoredMessage
 from reconciler.policy.ports.closing import Closing, KeyAsRead
 from reconciler.policy.ports.ledger import Candidate, Repair, RepairChange, UndecidedRows, VerdictEntry
 
@@ -470,9 +470,7 @@ class MemoryHandOvers:
         """Returns the message, or None if the message was deleted."""
         with self._rows.lock:
             text = self._rows.messages.get(_key(repair))
-        if text is None:
-            return None
-        return StoredMessage(**decode_hand_over(text), transaction_state=TransactionState.NONE)
+        return None if text is None else StoredMessage.handed_over(decode_hand_over(text))
 
     def finish(self, repair: Repair, *, token: str, answer: str) -> Repair | None:
         """Makes the row DONE, and empties its message."""
