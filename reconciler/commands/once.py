@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.asking.availability import require_all_dependencies
 from reconciler.commands.safety import require_safe_redis
+from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState
 from reconciler.contract.verdicts import LOSSES
@@ -29,7 +30,6 @@ from reconciler.words import said_and_coded
 #: Longest time that `once` waits until every repair is verified.
 WAIT_SECONDS_DEFAULT = 60.0
 _PAUSE_SECONDS = 1.0
-_UNFINISHED = frozenset({RepairState.OPEN, RepairState.SENDING, RepairState.SENT})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -173,5 +173,5 @@ def _one_round(
 
 def _count_repairs(assembly: RoundAssembly, report: OnceReport) -> None:
     counts = assembly.ledger.reports.repair_counts(assembly.settings.environment)
-    report.repairs_unfinished = sum(c.count for c in counts if c.state in _UNFINISHED)
+    report.repairs_unfinished = sum(c.count for c in counts if c.state not in FINISHED_REPAIRS)
     report.repairs_failed = sum(c.count for c in counts if c.state is RepairState.FAILED)

@@ -96,17 +96,6 @@ def column_types(connection: sa.Connection, table: str) -> Mapping[str, object]:
         return {}
 
 
-def now_ms(connection: sa.Connection) -> int:
-    """Reads the database's own clock."""
-    expressions = {
-        "sqlite": "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)",
-        "postgresql": "CAST(extract(epoch from clock_timestamp()) * 1000 AS BIGINT)",
-    }
-    mysql = "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(3)) DIV 1000 AS SIGNED)"
-    text = expressions.get(connection.dialect.name, mysql)
-    return int(connection.execute(sa.text(f"SELECT {text}")).scalar_one())
-
-
 def _engine(source: Source) -> sa.Engine:
     backend = read_database_url(source.address).scheme
     driver, package, extra = DATABASE_DRIVERS[backend]

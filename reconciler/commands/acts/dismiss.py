@@ -9,7 +9,7 @@ from functools import partial
 from reconciler.commands.acts.dismissed_halves import DismissedHalves, HalfLine, not_looked_for
 from reconciler.commands.acts.hand_over import ledger_rows
 from reconciler.commands.acts.operator_actions import recorded
-from reconciler.commands.acts.repair import REPAIR_KEYS_MAX, seen_now, waiting_keys
+from reconciler.commands.acts.repair import seen_now, waiting_keys
 from reconciler.commands.asking.availability import ask_ledger, require
 from reconciler.commands.asking.business_ids import HINTS_MAX, other_case_note
 from reconciler.contract.facts import Fact
@@ -200,7 +200,7 @@ def preview_of_all(
     `looked_at_max`: number of keys whose halves and effects are looked at. The report's `seen` has up to DISMISSED_MAX
     keys. Raises what dismiss_keys() raises.
     """
-    keys = waiting_keys(connections, topic=topic, group=group, verdict=verdict, limit=REPAIR_KEYS_MAX)
+    keys = waiting_keys(connections, topic=topic, group=group, verdict=verdict)
     told = keys[:looked_at_max]
     preview = partial(dismiss_keys, reason="", by="", dry_run=True, roll_back_half=roll_back_half)
     report = preview(connections, told, topic=topic, group=group)

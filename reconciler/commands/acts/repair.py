@@ -402,11 +402,12 @@ def open_loss_keys(
 
 
 def waiting_keys(
-    connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None, limit: int
+    connections: Connections, *, topic: str | None, group: str | None, verdict: Verdict | None
 ) -> list[str]:
-    """Returns the keys that wait for a person, without duplicates. Arguments and errors are as in open_loss_keys()."""
+    """Returns the keys that wait for a person, at most REPAIR_KEYS_MAX, without duplicates. Errors are as in
+    open_loss_keys()."""
     only = LedgerFilter(topic=topic, group=group, verdict=verdict, candidate_state=CandidateState.QUARANTINED)
-    return list(dict.fromkeys(_keys_of(connections, only, limit)))
+    return list(dict.fromkeys(_keys_of(connections, only, REPAIR_KEYS_MAX)))
 
 
 def _keys_of(connections: Connections, only: LedgerFilter, limit: int) -> list[str]:

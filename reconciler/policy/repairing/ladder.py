@@ -352,13 +352,7 @@ def _end(case: RepairCase) -> Question | RepairStep:
     # the end.
     first = row.half_broker if row is not None else None
     half = newest[first] if first in newest else next(iter(newest.values()))
-    return _beyond_inbox(case, half) or RepairStep(
-        act=case.rung.act,
-        state=RepairState.SENDING,
-        rung=case.repair.rung,
-        reason=case.rung.reason,
-        message=half,
-    )
+    return _send(case, half)
 
 
 def _send_again(case: RepairCase) -> Question | RepairStep:
@@ -370,12 +364,17 @@ def _send_again(case: RepairCase) -> Question | RepairStep:
         if unknown:
             return _unreadable(case, unknown[0])
         return _failed(case, NOTHING_TO_SEND())
-    return _beyond_inbox(case, source) or RepairStep(
+    return _send(case, source)
+
+
+def _send(case: RepairCase, message: StoredMessage) -> RepairStep:
+    """Returns the send of the repair's rung, unless a group may have deleted the row of the message's effect."""
+    return _beyond_inbox(case, message) or RepairStep(
         act=case.rung.act,
         state=RepairState.SENDING,
         rung=case.repair.rung,
         reason=case.rung.reason,
-        message=source,
+        message=message,
         groups=tuple(p.group for p in case.missing) if case.rung.is_per_group else (),
     )
 

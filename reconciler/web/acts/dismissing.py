@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from reconciler.commands.acts.dismiss import DISMISSED_MAX, dismiss_keys, preview_of_all, take_back_dismissals
 from reconciler.commands.acts.jobs import LEFT_NAMED_MAX, REASON_CHARACTERS_MAX
-from reconciler.commands.acts.repair import REPAIR_KEYS_MAX, digest_of, waiting_keys
+from reconciler.commands.acts.repair import digest_of, waiting_keys
 from reconciler.errors import ChangedMeanwhile, InvalidValue
 from reconciler.policy.open_halves import HalfState
 from reconciler.web.acts.act import EXIT_CODE, ActFields, ActRequest, ActResult, WebAct
@@ -139,13 +139,8 @@ def _waiting(services: WebServices, fields: DismissalFields) -> list[str]:
     if not fields.seen:
         raise InvalidValue("seen", "{}", "look at them first: give seen and digest as a dry run of all told them")
     require_preview(fields.digest, fields.seen)
-    return waiting_keys(
-        services.connections,
-        topic=fields.topic,
-        group=fields.group,
-        verdict=verdict_of(fields.verdict),
-        limit=REPAIR_KEYS_MAX,
-    )
+    verdict = verdict_of(fields.verdict)
+    return waiting_keys(services.connections, topic=fields.topic, group=fields.group, verdict=verdict)
 
 
 def _preview_of_all(services: WebServices, fields: DismissalFields) -> ActResult:
