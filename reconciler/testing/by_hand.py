@@ -23,6 +23,7 @@ from reconciler.announcing.source import RemotingAnnouncementSource
 from reconciler.announcing.step import AnnouncementStep
 from reconciler.clock import Clock
 from reconciler.contract.defaults import SWEEP_AFTER_SECONDS
+from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import RepairState, Rung
 from reconciler.evidence.brokers import RemotingBrokerEvidence
@@ -142,7 +143,6 @@ class ReconcilerByHand:
         clock: Clock,
         times: Times,
         unique_key_topic: str,
-        shard_count: int,
     ) -> None:
         self._closing = ExitStack()
         self.environment = environment
@@ -150,7 +150,6 @@ class ReconcilerByHand:
         self._sendings, self._receivings = sendings, receivings
         self._instance, self._shards, self.ledger = instance, shards, ledger
         self._clock, self._times = clock, times
-        self._shard_count = shard_count
         self._commits = CommitEvidence(
             tuple(CommitSource(producer_group=s.group, topics=frozenset(s.topics), url=s.url) for s in sendings)
         )
@@ -239,7 +238,6 @@ class ReconcilerByHand:
                     if receiving.topic == topic
                 ),
                 evidence=self._commits.of_topic(topic),
-                shards=self._shard_count,
                 repair_order=(Rung.END, Rung.REPUBLISH),
             )
 
@@ -259,7 +257,7 @@ class ReconcilerByHand:
         return AnnouncementStep(
             self.subscription_of(receiving),
             unique_key_topic=unique_key_topic,
-            shards=self._shard_count,
+            shards=SHARDS_DEFAULT,
             half_sets=self._shards,
             ledger=self.ledger.announcements,
             source=self._source,
@@ -272,7 +270,7 @@ class ReconcilerByHand:
 
     def _sweeps(self, unique_key_topic: str) -> Sweeper:
         route = AnnouncementRoute(
-            environment=self.environment, unique_key_topic=unique_key_topic, queues=self._shard_count
+            environment=self.environment, unique_key_topic=unique_key_topic, queues=SHARDS_DEFAULT
         )
         outboxes: dict[str, SqlOutbox] = {}
         for url in {sending.url for sending in self._sendings}:

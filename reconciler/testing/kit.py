@@ -505,7 +505,6 @@ class Checkback:
                 clock=self._clock("reconciler"),
                 times=MOVED_TIMES if self._moves_time else REAL_TIMES,
                 unique_key_topic=UNIQUE_KEY_TOPIC,
-                shard_count=SHARDS_DEFAULT,
             )
         return self._by_hand
 
@@ -550,7 +549,7 @@ class Checkback:
         return is_done if member is not None else is_stored
 
     def _lacking(self, commits: Sequence[CommittedRow], effects: Set[tuple[str, str]]) -> list[LackingEffect]:
-        standings = Standings(self.broker, self._reconciler(), self._shards, SHARDS_DEFAULT)
+        standings = Standings(self.broker, self._reconciler(), self._shards)
         return list(standings.lacking(commits, self._receivings, effects))
 
     def _is_at_rest(self, seen: _Seen) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from reconciler.contract.keyspace import SHARDS_DEFAULT
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import EVERY_GROUP, OutboxState
 from reconciler.contract.unique_key import shard_of
@@ -84,13 +85,10 @@ def effects_of(engines: Mapping[str, sa.Engine], receivings: Iterable[Receiving]
 class Standings:
     """Finds the step that each commit without effect has reached."""
 
-    def __init__(
-        self, broker: EmbeddedBroker, by_hand: ReconcilerByHand, shards: MemoryShards, shard_count: int
-    ) -> None:
+    def __init__(self, broker: EmbeddedBroker, by_hand: ReconcilerByHand, shards: MemoryShards) -> None:
         self._broker = broker
         self._by_hand = by_hand
         self._shards = shards
-        self._shard_count = shard_count
 
     def lacking(
         self, commits: Sequence[CommittedRow], receivings: Sequence[Receiving], effects: Set[tuple[str, str]]
@@ -148,7 +146,7 @@ class Standings:
         return f"its key is pending: {gate or 'it is younger than the grace period'}"
 
     def _is_pending(self, subscription: Subscription, unique_key: str) -> bool:
-        shard = Shard(subscription=subscription, number=shard_of(unique_key, self._shard_count))
+        shard = Shard(subscription=subscription, number=shard_of(unique_key, SHARDS_DEFAULT))
         return any(key == unique_key.encode() for page in self._shards.snapshot(shard).pages for key, _ in page)
 
 
