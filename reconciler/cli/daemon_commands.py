@@ -28,8 +28,8 @@ def run(config: ConfigOption = None) -> None:
         run_service(
             settings,
             stop.requested,
-            beside=lambda metering, repair_rate: web_serving(
-                settings, listen, metering=metering, repair_rate=repair_rate
+            beside=lambda metering, repair_rate, status: web_serving(
+                settings, listen, metering=metering, repair_rate=repair_rate, status=status
             ),
         )
     raise typer.Exit(stop.exit_code)

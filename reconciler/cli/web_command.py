@@ -18,6 +18,7 @@ from reconciler.errors import ConfigurationError, InvalidValue, MissingDependenc
 from reconciler.instrumentation.console import ask_secret, remark, say
 
 if TYPE_CHECKING:
+    from reconciler.commands.metrics import StatusReading
     from reconciler.policy.brakes import RateLimit
     from reconciler.settings.schema import Settings
     from reconciler.web.roles import WebRole
@@ -68,18 +69,26 @@ def web_serving(
     does_jobs: bool = False,
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
+    status: StatusReading | None = None,
 ) -> AbstractContextManager[tuple[str, int]]:
     """Serves console and API within the block.
 
-    `does_jobs`: True if no other part of this process works on jobs. `metering`, `repair_rate`: metrics and rate of
-    repairs that another part of this process already has. Raises MissingDependency, ConfigurationError.
+    `does_jobs`: True if no other part of this process works on jobs. `metering`, `repair_rate`, `status`: metrics,
+    rate of repairs and reading of status that another part of this process already has. Raises MissingDependency,
+    ConfigurationError.
     """
     with _extra_needed():
         from reconciler.web.server import serving_web
     from reconciler.clock import SystemClock
 
     return serving_web(
-        settings, listen, clock=SystemClock(), does_jobs=does_jobs, metering=metering, repair_rate=repair_rate
+        settings,
+        listen,
+        clock=SystemClock(),
+        does_jobs=does_jobs,
+        metering=metering,
+        repair_rate=repair_rate,
+        status=status,
     )
 
 

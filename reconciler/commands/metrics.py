@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeAlias
 
 from reconciler.clock import Clock
 from reconciler.commands.asking.availability import ask_brokers, ask_databases, ask_ledger, ask_redis, results_of
@@ -21,6 +22,9 @@ from reconciler.settings.schema import Settings
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.metrics import Metering, open_metering
 
+#: Reading of `reconciler status` that parts of a process share. None: the ledger is away.
+StatusReading: TypeAlias = LatestReading[StatusReport | None]
+
 
 def _ask_rounds(connections: Connections) -> dict[str, Callable[[], object]]:
     return {"rounds": lambda: require_rounds(connections)}
@@ -35,32 +39,36 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: Pause between two readings of `status` without scrapes. Notices need this to report an accounted-until time that does
-#: not advance.
-_UNSCRAPED_SECONDS = 30.0
+#: Pause between two readings of `status` for the console.
+STATUS_SECONDS = 10.0
+#: Pause between two readings without scrapes and without a console. Notices need this to report an accounted-until time
+#: that does not advance.
+_UNSEEN_SECONDS = 30.0
 
 
-def status_reading(settings: Settings, *, clock: Clock) -> LatestReading[StatusReport | None]:
-    """Makes the reading of `reconciler status` that this whole process shares. The value is None if the ledger is away.
+def status_reading(settings: Settings, *, clock: Clock) -> StatusReading:
+    """Makes the reading of `reconciler status` that metrics, notices and console of `run` share. The value is None if
+    the ledger is away.
 
-    Check services are left out, because neither metrics nor notices report check services.
+    Only a console shows check services, so without one they are left out.
     """
+    has_console = settings.web.listen is not None
 
     def read() -> StatusReport | None:
         try:
             with Connections.for_people(settings, clock=clock) as connections:
-                return read_status(connections, sees_check_services=False)
+                return read_status(connections, sees_check_services=has_console)
         except DatabaseAway:
             return None
 
-    is_scraped = settings.metrics.listen is not None
-    interval_seconds = settings.metrics.read_interval_seconds if is_scraped else _UNSCRAPED_SECONDS
-    return LatestReading(read, clock=clock, interval_seconds=interval_seconds)
+    seconds = [STATUS_SECONDS] if has_console else [_UNSEEN_SECONDS]
+    seconds += [settings.metrics.read_interval_seconds] if settings.metrics.listen is not None else []
+    return LatestReading(read, clock=clock, interval_seconds=min(seconds))
 
 
 @contextmanager
 def measuring(
-    settings: Settings, command: str, *, clock: Clock, status: LatestReading[StatusReport | None] | None = None
+    settings: Settings, command: str, *, clock: Clock, status: StatusReading | None = None
 ) -> Iterator[Metering | None]:
     """Serves the command's metrics within the block. Yields None if metrics.listen is not set.
 
@@ -100,9 +108,7 @@ def dependency_samples(results: Mapping[str, str | None] | None) -> Iterator[Sam
         yield Sample(c.DEPENDENCY_UP, (name,), int(problem is None))
 
 
-def report_samples(
-    reading: LatestReading[StatusReport] | LatestReading[StatusReport | None], settings: Settings
-) -> Iterator[Sample]:
+def report_samples(reading: StatusReading, settings: Settings) -> Iterator[Sample]:
     """Yields samples of the newest reading. If nothing could be read, values are absent and never 0."""
     report = reading.get()
     yield Sample(c.STATE_UP, (), int(report is not None))

@@ -6,13 +6,13 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from reconciler.clock import Clock, SystemClock
 from reconciler.commands.acts.hold import ENDS_SECONDS, lift_ended
 from reconciler.commands.acts.job_worker import working_on_jobs
 from reconciler.commands.asking.probe_topic import ProbeTopicWatch
-from reconciler.commands.metrics import measuring, status_reading
+from reconciler.commands.metrics import StatusReading, measuring, status_reading
 from reconciler.commands.notices import telling
 from reconciler.commands.safety import require_own_identities, require_safe_redis
 from reconciler.contract.subscription import Subscription
@@ -51,17 +51,20 @@ RETENTION_PASSES_MAX = 20
 #: Pause between two passes, so that other writers have their turn in a database that allows one writer at a time.
 RETENTION_PAUSE_SECONDS = 1.0
 
+#: Makes further services of the process of its metering (None without metrics.listen), the rate of repairs and the
+#: reading of status.
+Beside: TypeAlias = Callable[[Metering | None, RateLimit, StatusReading], AbstractContextManager[object]]
+
 
 def run_service(
     settings: Settings,
     stop: threading.Event,
     *,
-    beside: Callable[[Metering | None, RateLimit], AbstractContextManager[object]] = lambda *_: nullcontext(),
+    beside: Beside = lambda *_: nullcontext(),
 ) -> None:
     """Runs announcement consumers, rounds, outage recovery and retention until the stop.
 
-    `beside`: makes further services of the process. Its arguments are the metering, which is None without
-    metrics.listen, and the rate of repairs. At the start and later, the service waits for dependencies that are away.
+    At the start and later, the service waits for dependencies that are away.
     Raises ConfigurationError for what only a person can correct: a Redis that is unsafe at the start, missing tables,
     another number of shards, or another cluster that uses the same environment.
     """
@@ -73,7 +76,7 @@ def run_service(
         measuring(settings, "run", clock=clock, status=status) as metering,
         telling(settings, clock=clock, status=status.get, metering=metering),
         tracing(settings, clock=clock, metering=metering) as spans,
-        beside(metering, repair_rate),
+        beside(metering, repair_rate, status),
     ):
         if settings.rounds.mode is not None:
             logger.warning("setting_not_needed", extra={"detail": MODE_NOT_NEEDED})

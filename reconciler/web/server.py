@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from reconciler.clock import Clock
 from reconciler.commands.acts.job_worker import working_on_jobs
+from reconciler.commands.metrics import StatusReading
 from reconciler.commands.notices import telling, telling_audits
 from reconciler.contract.urls import address_of
 from reconciler.instrumentation.listening import address_refused, host_and_port
@@ -46,15 +47,18 @@ def serving_web(
     does_jobs: bool = False,
     metering: Metering | None = None,
     repair_rate: RateLimit | None = None,
+    status: StatusReading | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Serves API and console within the block, and yields host and port.
 
-    `does_jobs`: the server also works on jobs. `metering`, `repair_rate`: those of the process, if it has them. Raises
-    ConfigurationError if the address cannot be bound, or if serving there would be unsafe.
+    `does_jobs`: the server also works on jobs. `metering`, `repair_rate`, `status`: those of the process, if it has
+    them. Raises ConfigurationError if the address cannot be bound, or if serving there would be unsafe.
     """
     with (
         Connections.for_people(settings, clock=clock, repair_rate=repair_rate) as connections,
-        measured(build_services(settings, connections, clock=clock, listen=listen), metering) as services,
+        measured(
+            build_services(settings, connections, clock=clock, listen=listen, status=status), metering
+        ) as services,
         serving(services, listen) as bound,
         _telling(services, is_alone=does_jobs),
         working_on_jobs(connections) if does_jobs and not settings.web.read_only else nullcontext(),

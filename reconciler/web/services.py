@@ -11,7 +11,7 @@ from reconciler.clock import Clock
 from reconciler.commands.activity import WIDTHS_MINUTES, read_activity
 from reconciler.commands.diagnosis import Diagnosis
 from reconciler.commands.doctor.checks import examine
-from reconciler.commands.metrics import dependencies_of
+from reconciler.commands.metrics import STATUS_SECONDS, StatusReading, dependencies_of
 from reconciler.commands.status.reading import read_status
 from reconciler.commands.status.report import StatusReport
 from reconciler.errors import DependencyAway
@@ -28,7 +28,6 @@ T = TypeVar("T")
 #: Address for a server that only this machine reaches.
 THIS_MACHINE = "127.0.0.1"
 #: Shortest pause between two readings that many browsers share.
-STATUS_SECONDS = 10.0
 ACTIVITY_SECONDS = 30.0
 HEALTH_SECONDS = 30.0
 
@@ -43,7 +42,7 @@ class WebServices:
     clock: Clock
     #: Rights of visitors.
     access: WebAccess
-    status: LatestReading[StatusReport]
+    status: StatusReading
     #: Dependency of `reconciler run` -> what is wrong with it.
     dependencies: LatestReading[dict[str, str | None]]
     #: Hours -> activity within them.
@@ -74,7 +73,7 @@ class WebServices:
 Handler = Callable[[WebServices, WebRequest], WebResponse]
 
 
-def _read(reading: LatestReading[T], without_it: str) -> T:
+def _read(reading: LatestReading[T | None], without_it: str) -> T:
     found = reading.get()
     if found is not None:
         return found
@@ -84,18 +83,25 @@ def _read(reading: LatestReading[T], without_it: str) -> T:
 
 
 def build_services(
-    settings: Settings, connections: Connections, *, clock: Clock, listen: str = THIS_MACHINE
+    settings: Settings,
+    connections: Connections,
+    *,
+    clock: Clock,
+    listen: str = THIS_MACHINE,
+    status: StatusReading | None = None,
 ) -> WebServices:
     """Builds the services. The file of users is opened at once, and everything else at the first request that needs it.
 
-    `listen`: host:port of the server. Raises ConfigurationError if serving there would be unsafe.
+    `listen`: host:port of the server. `status`: the reading of the process, if it has one. Raises
+    ConfigurationError if serving there would be unsafe.
     """
     return WebServices(
         settings=settings,
         connections=connections,
         clock=clock,
         access=build_access(settings, listen, clock=clock),
-        status=LatestReading(
+        status=status
+        or LatestReading(
             lambda: read_status(connections, is_beside_run=False), clock=clock, interval_seconds=STATUS_SECONDS
         ),
         dependencies=LatestReading(

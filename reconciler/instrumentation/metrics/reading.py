@@ -11,7 +11,7 @@ from reconciler.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 #: An answer is shown for the interval. If reading it took long, it is shown for this multiple of the reading time. So
 #: reading takes at most a twentieth of the time.
@@ -26,17 +26,17 @@ WAIT_SECONDS_MAX = 4.0
 STALE_SECONDS = 60.0
 
 
-class LatestReading(Generic[T]):
+class LatestReading(Generic[T_co]):
     """Newest answer of a reader. Threads share this object. A thread reads only when a page asks."""
 
-    def __init__(self, read: Callable[[], T], *, clock: Clock, interval_seconds: float) -> None:
+    def __init__(self, read: Callable[[], T_co], *, clock: Clock, interval_seconds: float) -> None:
         """`read` is called at most once per interval, and once more after outdate(). Its errors count as no answer."""
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._wait_seconds = min(WAIT_SECONDS_MAX, WAIT_INTERVALS * interval_seconds)
         self._lock = threading.Lock()
-        self._answer: T | None = None
+        self._answer: T_co | None = None
         self._read_at_seconds: float | None = None
         self._ended = threading.Event()
         self._is_reading = False
@@ -45,7 +45,7 @@ class LatestReading(Generic[T]):
         #: Seconds that the last reading took.
         self.took_seconds: float | None = None
 
-    def get(self) -> T | None:
+    def get(self) -> T_co | None:
         """Returns the answer. None: no answer is young enough, because reading fails or takes too long."""
         ended = self.begin()
         if ended is None:
@@ -76,7 +76,7 @@ class LatestReading(Generic[T]):
 
     def _renew(self, ended: threading.Event, outdated_before: int) -> None:
         began = self._clock.monotonic_seconds()
-        answer: T | None = None
+        answer: T_co | None = None
         try:
             answer = self._read()
         except Exception:  # the caller then gets no answer; its thread must continue in any case

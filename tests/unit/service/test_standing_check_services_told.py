@@ -83,6 +83,11 @@ def test_a_service_that_meets_the_same_half_each_round_is_told_once_it_must_have
     report = eventually(reading.get, within_seconds=30)
     assert report is not None
     assert not report.standing, "neither metrics nor notices show it: no broker is asked at each reading"
+    (tmp_path / "console").mkdir()
+    with_console = settings_of(broker.name_servers, tmp_path / "console", 'web.listen = "127.0.0.1:1"')
+    report = eventually(status_reading(with_console, clock=ClockBehind(-600)).get, within_seconds=30)
+    assert report is not None
+    assert [said(told) for told in report.standing] == [said(line)], "a console shows it"
 
 
 def test_a_service_that_passes_its_halves_is_not_told(broker: EmbeddedBroker, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from reconciler.clock import ManualClock, SystemClock
+from reconciler.commands.metrics import STATUS_SECONDS
 from reconciler.commands.status.report import StatusReport
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.web.services import STATUS_SECONDS, WebServices
+from reconciler.web.services import WebServices
 from tests.unit.web.console_world import asked, services_of
 from tests.unit.web.hostile_ledger import make_empty_world
 

@@ -13,6 +13,7 @@ from typing import NoReturn
 import pytest
 
 from reconciler.clock import SystemClock
+from reconciler.commands.metrics import StatusReading
 from reconciler.commands.status.report import StatusReport
 from reconciler.errors import (
     BrokerBusy,
@@ -23,6 +24,7 @@ from reconciler.errors import (
     ReconcilerError,
     UsageError,
 )
+from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.settings.file import load_settings
 from reconciler.web.problems import PROBLEM_JSON, refusal_of
 from reconciler.web.roles import WebRole
@@ -80,6 +82,24 @@ def server(prefix: str, tmp_path: Path) -> Iterator[Server]:
 @pytest.fixture
 def status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WebServices, "newest_status", lambda _services: status_of(HOSTILE))
+
+
+def test_the_console_shows_the_status_that_its_process_has_read(tmp_path: Path) -> None:
+    """Brokers and databases are asked once, whoever looks: a console, a scrape, a notice."""
+    read: list[StatusReport] = []
+
+    def reads() -> StatusReport:
+        read.append(status_of(HOSTILE))
+        return read[-1]
+
+    settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": f"sqlite:///{tmp_path}/n"})
+    shared: StatusReading = LatestReading(reads, clock=SystemClock(), interval_seconds=60.0)
+    with serving_web(settings, f"127.0.0.1:{free_port()}", clock=SystemClock(), status=shared) as (_, port):
+        for _ in range(2):
+            code, _, text = Server(port).get("/api/v1/status")
+            assert (code, json.loads(text)["away"]) == (200, [HOSTILE])
+    assert shared.get() is read[0]
+    assert len(read) == 1
 
 
 @pytest.mark.usefixtures("status")
