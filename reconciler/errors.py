@@ -8,6 +8,7 @@ ReconcilerError
 ├── TransientError            nothing is lost: try again later, the id stays pending (exit 3)
 │   ├── DependencyAway            Redis, a database or a broker does not answer
 │   │   ├── RedisAway
+│   │   │   └── RedisUnasked              this process lacks file descriptors or memory
 │   │   ├── DatabaseAway
 │   │   │   ├── DatabaseSilent            no answer in time: what was asked may have been executed
 │   │   │   └── StatementTooSlow          the database ended it: it answers, and nothing was written
@@ -138,6 +139,10 @@ class DependencyAway(TransientError):
 
 class RedisAway(DependencyAway):
     """Redis is away, read-only, out of memory or refuses the login."""
+
+
+class RedisUnasked(RedisAway):
+    """This process could not ask Redis, because it lacks file descriptors or memory. Redis may be well."""
 
 
 class DatabaseAway(DependencyAway):

@@ -12,7 +12,7 @@ from reconciler.clock import Clock
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.tables import HoldKind
-from reconciler.errors import RedisAway
+from reconciler.errors import RedisAway, RedisUnasked
 from reconciler.policy.brakes import CircuitBreaker, TokenBucket
 from reconciler.policy.events import (
     EventSink,
@@ -137,7 +137,7 @@ class ReconcileRound:
         return all(map(self._earlier_since.has_ended, self._plans))
 
     def run(self, subscription: Subscription) -> RoundReport:
-        """Runs one round over all shards. Raises DatabaseAway. If Redis is away, opens an outage instead.
+        """Runs one round over all shards. If Redis is away, opens an outage instead. Raises DatabaseAway, RedisUnasked.
 
         If shards lie on several servers, an AWAY outage stops only the shards of the server that is away.
         """
@@ -151,6 +151,8 @@ class ReconcileRound:
         try:
             topic, plan = self._plans.of(subscription, begins=True)
             return self._round(topic, plan, shards, outage)
+        except RedisUnasked:
+            raise  # this process may be the only one that cannot go on
         except RedisAway as error:
             return self._suspend(subscription, "AWAY", as_foreign(str(error)), outage)
 
@@ -233,7 +235,7 @@ class ReconcileRound:
             try:
                 rounds.append(small.get(shard) or self.shards.run(shard))
             except RedisAway as error:
-                if not self._memory.is_spread:
+                if not self._memory.is_spread or isinstance(error, RedisUnasked):
                     raise
                 away.append(error)
         if away and not rounds:

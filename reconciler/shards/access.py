@@ -31,7 +31,8 @@ from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedS
 from reconciler.clock import Backoff, Clock
 from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
-from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway
+from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway, RedisUnasked
+from reconciler.own_limits import lacking
 from reconciler.shards.changing_login import SENTINEL_PARAMETERS, ChangingLogin, changing_login, without_login
 from reconciler.silence import Silence
 
@@ -434,6 +435,7 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
     InvariantViolation: the data is damaged, as with WRONGTYPE or a counter that is no number. ConfigurationError: the
     server is too old for a command. RedisAway: any other error (away, loading, read-only, out of memory, no
     permission, slot moving). Such an error passes by itself or an operator ends it, and nothing is lost meanwhile.
+    RedisUnasked: the error is of this process.
     """
     text = str(error)[:300]
     if isinstance(error, exceptions.DataError):
@@ -447,8 +449,11 @@ def translate(error: Exception) -> RedisAway | ConfigurationError | InvariantVio
             return ConfigurationError(f"Redis is older than 6.2 or renames commands: {text}")
     # The text names the error's class, because redis-py cuts off the server's error code if it has a class for the
     # code.
+    told = f"{type(error).__name__}: {text}".removesuffix(": ")
+    if own := lacking(error):
+        return RedisUnasked(f"Redis was not asked: {told.rstrip('.')}", remedy=own)
     remedy = next(
         (remedy for said, remedy in (*_TLS_REMEDIES, *_LOGIN_REMEDIES, *_STATE_REMEDIES) if said.search(text)), ""
     )
-    found = f"Redis: {type(error).__name__}: {text}".removesuffix(": ")
+    found = f"Redis: {told}"
     return RedisAway(found.rstrip(".") if remedy else found, remedy=remedy)

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import blotted, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent, StatementTooSlow
+from reconciler.own_limits import lacking
 from reconciler.sql.changing_login import secret_of
 
 #: Maximum number of characters of a driver's text that our errors repeat.
@@ -133,7 +134,7 @@ def away(error: BaseException | None, engine: sa.Engine) -> DatabaseAway:
     if _was_ended(error):
         return StatementTooSlow(f"{shown(engine)}: {text}", remedy=TOO_SLOW)
     remedies = (*_REMEDIES_OF_OTHERS, *_REMEDIES) if _reads_others(engine) else _REMEDIES
-    remedy = next((remedy for said, remedy in remedies if said.search(text)), "")
+    remedy = lacking(error) or next((remedy for said, remedy in remedies if said.search(text)), "")
     if is_silent(error):
         return DatabaseSilent(f"{shown(engine)}: no answer in time: {text}", remedy=remedy)
     return DatabaseAway(f"{shown(engine)}: {text}", remedy=remedy)

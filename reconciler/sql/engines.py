@@ -36,9 +36,10 @@ from reconciler.errors import (
     MissingDependency,
     warn_of_former_paths,
 )
+from reconciler.own_limits import lacking
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import take_login_of
-from reconciler.sql.driver_errors import shown, translate
+from reconciler.sql.driver_errors import away, shown, translate
 from reconciler.sql.mysql_tls_files import tell_unusable_files
 from reconciler.sql.silence import PAUSES_OPTION, SERVER_SHARE, STATEMENT_SECONDS_OPTION, asking
 
@@ -355,6 +356,10 @@ def translated_errors(engine: sa.Engine) -> Iterator[None]:
                 if translated is error:
                     raise
                 raise translated from error
+            except OSError as error:  # psycopg waits by a descriptor of its own
+                if not lacking(error):
+                    raise
+                raise away(error, engine) from error
     except PoolTimeout as error:  # outside of asking(), because a full pool is no silence of the database
         raise DatabaseAway(f"no free connection to {shown(engine)}") from error
 

@@ -28,6 +28,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from reconciler.clock import Clock, Reminders
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
+from reconciler.own_limits import lacking
 
 logger = logging.getLogger(__name__)
 
@@ -280,16 +281,17 @@ class TickRunner:
     def begin(self, name: str) -> None:
         """Begins a turn of a job that has is_begun, unless the last turn of the job still runs.
 
-        At most BEGUN_TURNS_MAX turns run at the same time. Further turns wait.
+        At most BEGUN_TURNS_MAX turns run at the same time. Further turns wait. Raises RuntimeError if this process gets
+        no more threads.
         """
         tick = self._ticks[name]
         with self._lock:
             is_running = self._running[name] > 0
-            self._running[name] += not is_running
+            if not is_running:
+                threading.Thread(target=self._begun_turn, args=(tick,), name=name, daemon=True).start()
+                self._running[name] += 1
         if is_running:
             self._still_runs(name)
-        else:
-            threading.Thread(target=self._begun_turn, args=(tick,), name=name, daemon=True).start()
 
     def _begun_turn(self, tick: Tick) -> None:
         with self._ending(tick):
@@ -324,13 +326,13 @@ class TickRunner:
                 self._count_missed(tick)
                 tick.run()
         except TransientError as error:
-            cause = type(error).__name__
-            away = self._away.setdefault(tick.name, _AwayTurns())
-            is_told = away.add((cause, error.remedy), self._clock.monotonic_seconds())
-            self._skip(tick.name, "away", str(error), cause=cause, is_told=is_told)
+            self._skip_away(tick, error, str(error), remedy=error.remedy)
         except ConfigurationError as error:
             self._fail(tick, error)
         except Exception as error:
+            if remedy := lacking(error):
+                self._skip_away(tick, error, f"{error}; {remedy}", remedy=remedy)
+                return False
             logger.exception("turn_failed", extra={"job": tick.name})
             self.skipped[tick.name, type(error).__name__] += 1
         else:
@@ -339,6 +341,12 @@ class TickRunner:
                 logger.info("turns_resumed", extra={"job": tick.name, "skipped": skipped.count})
             return True
         return False
+
+    def _skip_away(self, tick: Tick, error: Exception, told: str, *, remedy: str) -> None:
+        cause = type(error).__name__
+        away = self._away.setdefault(tick.name, _AwayTurns())
+        is_told = away.add((cause, remedy), self._clock.monotonic_seconds())
+        self._skip(tick.name, "away", told, cause=cause, is_told=is_told)
 
     def _fail(self, tick: Tick, error: BaseException) -> None:
         # Only a person can correct the configuration, so the service stops. The supervisor and an alarm notice the

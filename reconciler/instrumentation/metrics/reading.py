@@ -64,9 +64,9 @@ class LatestReading(Generic[T_co]):
             if self._age_seconds() <= self._fresh_seconds() and self._outdated == self._outdated_before:
                 return None
             if not self._is_reading:
-                self._is_reading, self._ended = True, threading.Event()
-                told = (self._ended, self._outdated)
+                told = (threading.Event(), self._outdated)
                 threading.Thread(target=self._renew, args=told, name="metrics reading", daemon=True).start()
+                self._is_reading, self._ended = True, told[0]
             return self._ended
 
     def outdate(self) -> None:

@@ -14,8 +14,10 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client.exposition import ThreadingWSGIServer
 
+from reconciler.clock import SystemClock
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.instrumentation.metrics.pages import MetricPages
+from reconciler.own_limits import lacking
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -27,6 +29,8 @@ CLIENT_SECONDS_MAX = 10.0
 REQUESTS_MAX = 16
 #: Largest number of connections at once, silent ones included. Further connections are closed.
 CONNECTIONS_MAX = 64
+#: Pause before the next try to accept a connection without a free descriptor.
+ACCEPT_AGAIN_SECONDS = 0.5
 
 
 class _Handler(WSGIRequestHandler):
@@ -43,6 +47,7 @@ class _Server(ThreadingWSGIServer):
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         self._room = threading.BoundedSemaphore(CONNECTIONS_MAX)
+        self._clock = SystemClock()
         super().__init__(*arguments, **more)
 
     def server_bind(self) -> None:
@@ -51,12 +56,25 @@ class _Server(ThreadingWSGIServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
+    def get_request(self) -> Any:
+        """Accepts a connection. If this process has no free descriptor, waits, because the connection stays ready."""
+        try:
+            return super().get_request()
+        except OSError as error:
+            if lacking(error):
+                self._clock.sleep(ACCEPT_AGAIN_SECONDS)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Starts a thread per connection. A connection above the limit is closed."""
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)
             return
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread starts
+            self._room.release()
+            self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serves one connection."""

@@ -82,8 +82,8 @@ class AuditShelf:
                     wanted[entry.name] = entry
             self._wanted = dict(list((wanted | self._wanted | wanted).items())[:AUDITS_MAX])
             if self._wanted and not self._is_working:
-                self._is_working = True
                 threading.Thread(target=self._work, name="audits", daemon=True).start()
+                self._is_working = True
         return found
 
     def report(self, name: str, check: AuditCheck) -> bytes | None:

@@ -6,7 +6,7 @@ import pytest
 
 from reconciler.contract.subscription import Shard
 from reconciler.contract.verdicts import Verdict
-from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, UsageError
+from reconciler.errors import DatabaseAway, InvariantViolation, RedisAway, RedisUnasked, UsageError
 from reconciler.policy.events import OutageClosed, OutageOpened, OutageScanned, RoundsVoided, ShardStopped
 from reconciler.policy.evidence import as_foreign
 from reconciler.policy.round import OUTAGE_OPEN, SUSPENDED
@@ -91,6 +91,22 @@ def test_redis_that_is_away_pauses_everything_until_it_is_back(monkeypatch: pyte
     assert report is not None
     assert report.is_scanned
     assert world.rounds(process, 1)[0].suspended is None
+
+
+def test_a_process_that_cannot_ask_redis_opens_no_outage_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = world_with_history()
+    lacking, other = world.process(), world.process()
+
+    def unasked(shard: Shard) -> None:
+        raise RedisUnasked("Too many open files")
+
+    world.clock.advance(5)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.shards, "state", unasked)
+        with pytest.raises(RedisUnasked):
+            lacking.run(world.subscriptions[0])
+    assert world.ledger.outages.current(ENVIRONMENT) is None
+    assert other.run(world.subscriptions[0]).suspended is None
 
 
 @pytest.mark.parametrize(("wiped", "reason"), [(True, "MEMORY_LOST"), (False, "AWAY")])
