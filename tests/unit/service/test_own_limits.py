@@ -12,13 +12,15 @@ from contextlib import suppress
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client.exposition import ThreadingWSGIServer
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
 from reconciler.clock import ManualClock
 from reconciler.errors import DatabaseAway, RedisAway, RedisUnasked
 from reconciler.instrumentation.metrics import serving
-from reconciler.instrumentation.metrics.pages import MetricBook, MetricPages
+from reconciler.instrumentation.metrics.book import MetricBook
+from reconciler.instrumentation.metrics.pages import MetricPages
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.own_limits import lacking
 from reconciler.shards.access import translate
@@ -151,15 +153,15 @@ def test_pages_are_served_again_once_connections_can_be_accepted(monkeypatch: py
     tried: list[int] = []
     is_short = threading.Event()
     is_short.set()
-    accept = serving.ThreadingWSGIServer.get_request
+    accept = ThreadingWSGIServer.get_request
 
-    def accept_if_free(server: serving.ThreadingWSGIServer) -> object:
+    def accept_if_free(server: ThreadingWSGIServer) -> object:
         if is_short.is_set():
             tried.append(1)
             raise OSError(errno.EMFILE, TOO_MANY)
         return accept(server)
 
-    monkeypatch.setattr(serving.ThreadingWSGIServer, "get_request", accept_if_free)
+    monkeypatch.setattr(ThreadingWSGIServer, "get_request", accept_if_free)
     pages = MetricPages(MetricBook("run"), readiness=lambda: None)
     with serving.serving(pages, f"127.0.0.1:{free_port()}") as where, socket.create_connection(where) as asking:
         asking.settimeout(60)
