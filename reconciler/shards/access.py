@@ -29,10 +29,10 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelManagedConnection, SentinelManagedSSLConnection
 
 from reconciler.clock import Backoff, Clock
+from reconciler.contract.own_limits import lacking
 from reconciler.contract.secret import Secret, revealed
 from reconciler.contract.urls import Url, is_over_tls, read_redis_url, shown_url
 from reconciler.errors import ConfigurationError, InvalidValue, InvariantViolation, RedisAway, RedisUnasked
-from reconciler.own_limits import lacking
 from reconciler.shards.changing_login import SENTINEL_PARAMETERS, ChangingLogin, changing_login, without_login
 from reconciler.silence import Silence
 

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
+from reconciler.contract.own_limits import lacking
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import blotted, shown_url
 from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent, StatementTooSlow
-from reconciler.own_limits import lacking
 from reconciler.sql.changing_login import secret_of
 
 #: Maximum number of characters of a driver's text that our errors repeat.

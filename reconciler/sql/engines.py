@@ -26,6 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from reconciler.clock import Backoff
 from reconciler.contract.extras import install
+from reconciler.contract.own_limits import lacking
 from reconciler.contract.row_values import text_or_bytes
 from reconciler.contract.secret import Secret, SecretText, revealed
 from reconciler.contract.urls import DATABASE_DRIVERS, read_database_url, shown_url
@@ -36,7 +37,6 @@ from reconciler.errors import (
     MissingDependency,
     warn_of_former_paths,
 )
-from reconciler.own_limits import lacking
 from reconciler.silence import PAUSES
 from reconciler.sql.changing_login import take_login_of
 from reconciler.sql.driver_errors import away, shown, translate

@@ -27,8 +27,8 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 
 from reconciler.clock import Clock, Reminders
+from reconciler.contract.own_limits import lacking
 from reconciler.errors import ConfigurationError, ReconcilerError, TransientError
-from reconciler.own_limits import lacking
 
 logger = logging.getLogger(__name__)
 

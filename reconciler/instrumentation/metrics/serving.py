@@ -15,9 +15,9 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from reconciler.clock import SystemClock
+from reconciler.contract.own_limits import lacking
 from reconciler.instrumentation.listening import address_refused, host_and_port
 from reconciler.instrumentation.metrics.pages import MetricPages
-from reconciler.own_limits import lacking
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

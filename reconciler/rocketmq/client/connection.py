@@ -23,7 +23,6 @@ from reconciler.errors import (
     ReconcilerError,
     RequestTimeout,
 )
-from reconciler.own_limits import lacking
 from reconciler.rocketmq.client.tls_context import TlsContext
 from reconciler.rocketmq.client.tls_failures import (
     DO_AS_SAID,
@@ -217,7 +216,7 @@ class Connection:
         try:
             connected = socket.create_connection((host, port), timeout=max(0.001, timeout_seconds))
         except OSError as error:
-            raise BrokerUnavailable(f"{self.address}: {error}", remedy=lacking(error)) from error
+            raise BrokerUnavailable(f"{self.address}: {error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._tls is not None:

@@ -17,12 +17,12 @@ from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
 from reconciler.clock import ManualClock
+from reconciler.contract.own_limits import lacking
 from reconciler.errors import DatabaseAway, RedisAway, RedisUnasked
 from reconciler.instrumentation.metrics import serving
 from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.pages import MetricPages
 from reconciler.instrumentation.metrics.reading import LatestReading
-from reconciler.own_limits import lacking
 from reconciler.shards.access import translate
 from reconciler.sql.driver_errors import away
 from reconciler.sql.engines import reading
@@ -40,7 +40,7 @@ def no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, flags: int) -> int:
         raise OSError(errno.EMFILE, TOO_MANY)
 
-    monkeypatch.setattr("reconciler.own_limits.os.open", refuse)
+    monkeypatch.setattr("reconciler.contract.own_limits.os.open", refuse)
 
 
 def raised(outer: Exception, inner: Exception) -> Exception:
