@@ -16,8 +16,8 @@ import sqlite3
 import subprocess
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -54,6 +54,7 @@ from tests.acceptance.marked_secrets import FOLDER as SECRETS_FOLDER
 from tests.acceptance.marked_secrets import marked, require_no_secret_in_tables, require_unmarked
 from tests.acceptance.warm_commands import WarmProcess
 from tests.ended import Ended
+from tests.engines import disposed
 from tests.polling import PATIENCE
 from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 
@@ -66,15 +67,6 @@ EFFECTS = sa.Table(
     sa.Column("applied_at_ms", sa.BigInteger, nullable=False),
 )
 ORDERS = sa.Table("orders", sa.MetaData(), sa.Column("unique_key", sa.String(255), nullable=False))
-
-
-@contextmanager
-def disposed(engine: sa.Engine) -> Iterator[sa.Engine]:
-    """Closes its connections at the end."""
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 class Service:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from reconciler.sql.engines import open_engine
+from tests.engines import begun
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import postgres_programs
 
@@ -32,10 +32,8 @@ def test_the_commands_that_tell_who_is_affected_print_the_lost_order_only(
         (bills, "CREATE TABLE bills (number INTEGER)"),
         (bills, "INSERT INTO bills SELECT n FROM generate_series(1, 12) n WHERE n NOT IN (2, 10)"),
     ):
-        engine = open_engine(url)
-        with engine.begin() as connection:
+        with begun(url) as connection:
             connection.execute(sa.text(statements))
-        engine.dispose()
     environment = {
         "PATH": f"{postgres_programs()}{os.pathsep}{os.environ['PATH']}",
         "ORDERS": orders.replace("+psycopg", ""),

@@ -14,6 +14,7 @@ from tests.acceptance.conftest import DeploymentFactory
 from tests.acceptance.deployment import Deployment, Service
 from tests.acceptance.work import turns_run
 from tests.contract.ledger.rows import entry, shard
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.unit.channels.receiver import Reply, receiving
 
@@ -54,12 +55,9 @@ def _start(deployed: Deployment, name: str) -> Service:
 
 def _quarantine(deployed: Deployment) -> None:
     """A key that waits for a person, which both processes tell."""
-    engine = open_engine(deployed.ledger_url, must_exist=True)
-    try:
+    with disposed(open_engine(deployed.ledger_url, must_exist=True)) as engine:
         of = shard(deployed.environment, topic=deployed.topic, group=deployed.group)
         SqlLedger(engine).candidates.record(of, [entry(1, Verdict.COLLISION, CandidateState.QUARANTINED)])
-    finally:
-        engine.dispose()
 
 
 class _Hangs:

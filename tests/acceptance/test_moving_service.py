@@ -22,7 +22,8 @@ from reconciler.rocketmq.wire.message import Message
 from reconciler.rocketmq.wire.received_message import ReceivedMessage
 from reconciler.sql.engines import open_engine
 from tests.acceptance.conftest import DeploymentFactory
-from tests.acceptance.deployment import EFFECTS, ORDERS, Deployment, Service, disposed
+from tests.acceptance.deployment import EFFECTS, ORDERS, Deployment, Service
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.services.patient_instance import end_half, patient_instance
 

@@ -10,6 +10,7 @@ from checkback_consumers.push import TransactionalConsumer
 from checkback_producers.producer import TransactionalProducer
 from reconciler.errors import BrokerUnavailable
 from tests.acceptance.deployment import Deployment, Service
+from tests.engines import disposed
 from tests.polling import eventually
 
 
@@ -73,13 +74,9 @@ class Work:
 
 def repairs(deployed: Deployment) -> dict[str, str]:
     """Key -> state of its repair, from the ledger's database of any dialect."""
-    engine = sa.create_engine(deployed.ledger_url)
-    try:
-        with engine.connect() as connection:
-            rows = connection.execute(sa.text("SELECT unique_key, state FROM reconciler_repair WHERE scope = '*'"))
-            return {row[0]: row[1] for row in rows}
-    finally:
-        engine.dispose()
+    with disposed(sa.create_engine(deployed.ledger_url)) as engine, engine.connect() as connection:
+        rows = connection.execute(sa.text("SELECT unique_key, state FROM reconciler_repair WHERE scope = '*'"))
+        return {row[0]: row[1] for row in rows}
 
 
 def rounds_run(deployed: Deployment) -> int:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from tests.audit.audited_databases import Databases
+from tests.engines import disposed
 
 LEDGER_TABLES = ("reconciler_candidate", "reconciler_repair", "reconciler_round")
 
@@ -40,11 +41,8 @@ def write_effects(databases: Databases, place: Path, topic: str, group: str) -> 
 
 def rows_of(url: str, table: str) -> list[dict[str, Any]]:
     """A whole table."""
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        rows = [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {table}")).mappings()]
-    engine.dispose()
-    return rows
+    with disposed(sa.create_engine(url)) as engine, engine.connect() as connection:
+        return [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {table}")).mappings()]
 
 
 def _write(place: Path, rows: Sequence[dict[str, Any]], *, by: Sequence[str] = ()) -> None:

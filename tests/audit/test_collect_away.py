@@ -27,6 +27,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.sql import tables
 from tests.audit.audited_databases import EFFECTS, Databases, load_databases, quiet
+from tests.engines import disposed
 from tests.services.relay import Relay, shut
 
 #: With the audit's other long tests.
@@ -104,10 +105,8 @@ def commit(databases: Databases) -> None:
         (databases.inbox_url, tables.inbox, inbox),
         (databases.inbox_url, EFFECTS, paid),
     ):
-        engine = sa.create_engine(url)
-        with engine.begin() as connection:
+        with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
             connection.execute(sa.insert(table), rows)
-        engine.dispose()
 
 
 def given_sources(databases: Databases, given: str) -> Sources:
@@ -213,9 +212,8 @@ def test_who_is_away_at_the_start_is_told_at_once(databases: Databases, tmp_path
 
 def test_what_waiting_does_not_mend_is_told_at_once(databases: Databases, tmp_path: Path) -> None:
     """A table that is not there, beside a source that is away."""
-    engine = sa.create_engine(databases.inbox_url)
-    tables.inbox.drop(engine)
-    engine.dispose()
+    with disposed(sa.create_engine(databases.inbox_url)) as engine:
+        tables.inbox.drop(engine)
     locked, hours = Locked(databases.outbox_url, OUTBOX), Hours()
     with pytest.raises(AuditError, match="there is no table reconciler_inbox"):
         judged(databases, tmp_path / "evidence", databases.sources(), locked.run, hours.waiting())

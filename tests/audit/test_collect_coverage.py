@@ -22,6 +22,7 @@ from reconciler.audit.engines.job import judge_here
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
 from tests.audit.delta_exports import LEDGER_TABLES, rows_of
+from tests.engines import disposed
 
 #: With the audit's other long tests.
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -79,10 +80,8 @@ def add_others(databases: Databases) -> RowsOf:
 
 
 def insert(url: str, table: sa.Table, rows: list[dict[str, Any]]) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
+    with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
         connection.execute(sa.insert(table), rows)
-    engine.dispose()
 
 
 def told(databases: Databases, folder: Path, sources: Sources | None = None) -> RowsOf:

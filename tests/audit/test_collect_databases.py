@@ -27,6 +27,7 @@ from reconciler.contract.unique_key import member_of
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
 from tests.audit.written_history import merge_away
+from tests.engines import disposed
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -191,10 +192,8 @@ def test_rows_of_before_the_window_are_read_as_far_as_they_may_count_in_it(sqlit
 
 
 def run(url: str, statement: sa.Executable) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
+    with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
         connection.execute(statement)
-    engine.dispose()
 
 
 @pytest.mark.parametrize(
@@ -298,15 +297,13 @@ def test_exports_give_the_same_answer(sqlite: Databases, generated: Path, tmp_pa
 
     def export(url: str, names: list[str]) -> Path:
         folder = tmp_path / f"export-{names[0]}"
-        engine = sa.create_engine(url)
-        with engine.connect() as connection:
+        with disposed(sa.create_engine(url)) as engine, engine.connect() as connection:
             for name in names:
                 rows = [dict(row) for row in connection.execute(sa.text(f"SELECT * FROM {name}")).mappings()]
                 (folder / name).mkdir(parents=True)
                 table = pa.Table.from_pylist(rows)
                 fields = [one.with_type(text) if pa.types.is_string(one.type) else one for one in table.schema]
                 pq.write_table(table.cast(pa.schema(fields)), folder / name / "a.parquet")
-        engine.dispose()
         return folder
 
     sources = sqlite.sources()
@@ -382,10 +379,8 @@ def test_a_check_is_not_made_where_one_inbox_of_the_group_is_an_export_without_t
     sqlite: Databases, tmp_path: Path
 ) -> None:
     """Also where the export has no row at all."""
-    engine = sa.create_engine(sqlite.inbox_url)
-    with engine.connect() as connection:
+    with disposed(sa.create_engine(sqlite.inbox_url)) as engine, engine.connect() as connection:
         rows = [dict(row) for row in connection.execute(sa.text("SELECT * FROM reconciler_inbox")).mappings()]
-    engine.dispose()
     (tmp_path / "export").mkdir()
     table = pa.Table.from_pylist(rows).drop_columns(["incomplete"])
     pq.write_table(table.slice(0, 0), tmp_path / "export" / "a.parquet")

@@ -19,6 +19,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.contract.evidence_layout import INBOX_EVIDENCE
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
+from tests.engines import disposed
 
 NOW_MS = 1_772_323_200_000
 SKEW_MS = 10_000
@@ -87,14 +88,12 @@ def test_a_day_whose_rows_were_deleted_since_gives_no_answer_and_accuses_nobody(
     """The sweeper takes what is settled, databases.md lets inbox rows go; the history is kept for longer."""
     url, table = (sqlite.outbox_url, tables.outbox) if purged == "outbox" else (sqlite.inbox_url, tables.inbox)
     middle_ms = sum(sqlite.asked["window"].values()) // 2
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
+    with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
         if purged == "outbox":
             settled = table.c.created_at_ms < middle_ms  # whatever state the generated row has
             connection.execute(table.delete().where(settled))
         else:
             connection.execute(table.delete().where(table.c.applied_at_ms < middle_ms))
-    engine.dispose()
     (tmp_path / "evidence").mkdir()
     request = sqlite.request()
     request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
@@ -112,10 +111,8 @@ def test_without_a_history_settled_rows_tell_that_inbox_rows_were_deleted(sqlite
         (sqlite.inbox_url, tables.inbox.delete().where(tables.inbox.c.applied_at_ms < middle_ms)),
         (sqlite.outbox_url, tables.outbox.update().values(state="SETTLED", settled_at_ms=middle_ms)),
     ):
-        engine = sa.create_engine(url)
-        with engine.begin() as connection:
+        with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
             connection.execute(statement)
-        engine.dispose()
     request = replace(sqlite.request(), history=None)
     request = replace(request, collected_at_ms=request.collected_at_ms + 30 * 86_400_000)
     (tmp_path / "evidence").mkdir()

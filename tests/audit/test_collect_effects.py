@@ -23,6 +23,7 @@ from reconciler.audit.engines.job import judge_here
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
+from tests.engines import disposed
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -95,10 +96,8 @@ def test_an_effect_in_each_of_two_tables_is_a_double_effect(audit: Audit) -> Non
 
 def test_an_export_with_a_row_an_effect_shows_a_double_effect(audit: Audit, tmp_path: Path) -> None:
     one = audit.databases.asked["subscriptions"][0]
-    engine = sa.create_engine(audit.databases.inbox_url)
-    with engine.connect() as connection:
+    with disposed(sa.create_engine(audit.databases.inbox_url)) as engine, engine.connect() as connection:
         keys = [str(key) for (key,) in connection.execute(sa.text(f"SELECT message_key {WHERE.format(**one)}"))]
-    engine.dispose()
     (tmp_path / "export").mkdir()
     pq.write_table(pa.table({"key": keys}), tmp_path / "export" / "a.parquet")
     assert audit.judged(f"parquet:{tmp_path}/export").classes["DOUBLE_EFFECT"] >= DOUBLED
@@ -151,10 +150,8 @@ def plant(databases: Databases, keys: list[str], at_ms: int, *, has_rows: bool) 
         rows.append((databases.outbox_url, tables.outbox.insert(), commit))
         rows.append((databases.inbox_url, tables.inbox.insert(), effect))
     for url, statement, row in rows:
-        engine = sa.create_engine(url)
-        with engine.begin() as connection:
+        with disposed(sa.create_engine(url)) as engine, engine.begin() as connection:
             connection.execute(statement, [{"unique_key": key, **row} for key in keys])
-        engine.dispose()
 
 
 def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) -> None:

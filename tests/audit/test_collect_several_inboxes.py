@@ -21,6 +21,7 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.result.values import JudgedWindow
 from reconciler.sql import tables
 from tests.audit.audited_databases import Databases, quiet
+from tests.engines import disposed
 
 #: With the audit's other long tests.
 pytestmark = pytest.mark.spark
@@ -55,10 +56,8 @@ class Shards:
     def double(self, number: int, applied_at_ms: int) -> str:
         """A row of the second database comes into the first one, too."""
         row = {**self.rows[2 * number], "applied_at_ms": applied_at_ms}
-        engine = sa.create_engine(self.urls[0])
-        with engine.begin() as connection:
+        with disposed(sa.create_engine(self.urls[0])) as engine, engine.begin() as connection:
             connection.execute(sa.insert(tables.inbox), [row])
-        engine.dispose()
         return str(row["unique_key"])
 
     def judged(self, folder: Path, *, effects: bool, inboxes: Sequence[Source] | None = None) -> JudgedWindow:
@@ -77,10 +76,9 @@ class Shards:
 def shards(sqlite: Databases, tmp_path: Path) -> Shards:
     sqlite.asked["subscriptions"] = sqlite.asked["subscriptions"][:1]
     one = sqlite.asked["subscriptions"][0]
-    engine = sa.create_engine(sqlite.inbox_url)
-    with engine.begin() as connection:  # rows of other groups are not asked for
+    with disposed(sa.create_engine(sqlite.inbox_url)) as engine, engine.begin() as connection:
+        # Rows of other groups are not asked for.
         connection.execute(sa.delete(tables.inbox).where(tables.inbox.c.consumer_group != one["group"]))
-    engine.dispose()
     return Shards(sqlite, f"sqlite:///{tmp_path}/second.db")
 
 
@@ -121,10 +119,8 @@ def test_a_key_in_two_inboxes_is_a_violation_whenever_its_second_effect_came(
 
 
 def test_an_export_of_one_inbox_beside_a_database_counts_too(shards: Shards, tmp_path: Path) -> None:
-    engine = sa.create_engine(shards.urls[1])
-    with engine.connect() as connection:
+    with disposed(sa.create_engine(shards.urls[1])) as engine, engine.connect() as connection:
         rows = [dict(row._mapping) for row in connection.execute(sa.select(tables.inbox))]
-    engine.dispose()
     (tmp_path / "export").mkdir()
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "export" / "inbox.parquet")
     doubled = shards.double(0, shards.databases.asked["window"]["end_ms"] + DAY_MS)

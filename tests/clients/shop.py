@@ -11,6 +11,7 @@ from reconciler.sql.database_time import now_ms
 from reconciler.sql.engines import open_engine
 from tests.acceptance.deployment import Deployment
 from tests.clients.foreign_client import ForeignClient
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 
@@ -46,12 +47,9 @@ class Shop:
             "unique_key": key, "topic": self.deployed.topic, "producer_group": self.deployed.producer_group,
             "tag": "paid", "message_keys": "order-1", "state": "NEW", "created_at_ms": now_ms("sqlite"),
         }  # fmt: skip
-        engine = open_engine(f"sqlite:///{self.deployed.outbox}", lock_timeout_seconds=30)
-        try:
-            with engine.begin() as connection:
-                connection.execute(sa.insert(sa.table("reconciler_outbox", *map(sa.column, values))).values(values))
-        finally:
-            engine.dispose()
+        opened = open_engine(f"sqlite:///{self.deployed.outbox}", lock_timeout_seconds=30)
+        with disposed(opened) as engine, engine.begin() as connection:
+            connection.execute(sa.insert(sa.table("reconciler_outbox", *map(sa.column, values))).values(values))
 
     def has_effects(self, *keys: str, within_seconds: float = 90) -> None:
         """Waits for exactly these, each once."""

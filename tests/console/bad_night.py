@@ -20,7 +20,6 @@ from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
 from reconciler.sql import schema, tables
-from reconciler.sql.engines import open_engine, writing
 from reconciler.web.acts.act import WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
 from reconciler.web.acts.dismissing import DISMISS
@@ -30,6 +29,7 @@ from reconciler.web.acts.repairing import REPAIR
 from reconciler.web.audits.check import AuditCheck
 from reconciler.web.route import Surface
 from reconciler.web.routes import ROUTES
+from tests.engines import begun
 from tests.unit.web.audit_cases import DAY_MS, START_MS, altered, check, statement
 
 ENVIRONMENT = "production"
@@ -173,22 +173,18 @@ def _write(
     for topic in topics():
         url = f"sqlite:///{folder}/{topic.lower()}-outbox.db"
         _fill(url, "outbox", {tables.outbox: outboxes.get(topic, [])})
-        engine = open_engine(url)
-        with writing(engine) as connection:
+        with begun(url) as connection:
             connection.execute(sa.update(tables.outbox_identity).values(swept_at_ms=now_ms - 4_000))
-        engine.dispose()
     for _, group in SUBSCRIPTIONS:
         _fill(f"sqlite:///{folder}/{group}-inbox.db", "inbox", {tables.inbox: inboxes.get(group, [])})
 
 
 def _fill(url: str, tree: str, rows: Mapping[sa.Table, list[dict[str, Any]]]) -> None:
     schema.upgrade(url, tree)
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         for table, values in rows.items():
             if values:
                 connection.execute(sa.insert(table), values)
-    engine.dispose()
 
 
 def _losses(random: Random, now_ms: int, broker: str) -> Iterator[dict[str, Any]]:

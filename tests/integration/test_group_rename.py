@@ -46,6 +46,7 @@ from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.tables import idempotency_key, inbox, operator_action
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import begun, disposed
 from tests.integration.consumers.test_renamed_rows import row
 from tests.polling import eventually
 from tests.services.patient_instance import patient_client, patient_instance
@@ -99,10 +100,8 @@ class Shop:
 
     @staticmethod
     def write(url: str, *rows: dict[str, Any]) -> None:
-        engine = open_engine(url)
-        with engine.begin() as connection:
+        with begun(url) as connection:
             connection.execute(sa.insert(inbox), list(rows))
-        engine.dispose()
 
     def send(self, topic: str, count: int, *, delay_level: int | None = None) -> str:
         """Returns the last one's key."""
@@ -133,11 +132,9 @@ class Shop:
         """Of each inbox."""
         counts = []
         for url in self.inboxes:
-            engine = open_engine(url)
-            with engine.connect() as connection:
+            with disposed(open_engine(url)) as engine, engine.connect() as connection:
                 query = sa.select(sa.func.count()).select_from(inbox).where(inbox.c.consumer_group == group)
                 counts.append(connection.execute(query).scalar_one())
-            engine.dispose()
         return counts
 
 
@@ -152,9 +149,8 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture
 def ledger(shop: Shop) -> Iterator[SqlLedger]:
-    engine = open_engine(shop.ledger_url)
-    yield SqlLedger(engine, english=said)
-    engine.dispose()
+    with disposed(open_engine(shop.ledger_url)) as engine:
+        yield SqlLedger(engine, english=said)
 
 
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,11 +466,9 @@ def test_a_ledger_from_before_the_rename_makes_doctor_ask_nobody_to_configure_th
         connection.execute(sa.delete(operator_action))
     assert told() == [f"reads the topic, is not configured, and its newest inbox rows are those of {NEW}"]
     for url in shop.inboxes:
-        engine = open_engine(url)
-        with engine.begin() as connection:
+        with begun(url) as connection:
             later = sa.update(inbox).where(inbox.c.consumer_group == NEW)
             connection.execute(later.values(applied_at_ms=inbox.c.applied_at_ms + 1))
-        engine.dispose()
     assert told() == ["reads the topic and is not configured"], "a group of its own has effects of its own"
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from reconciler.shards.client import open_redis
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.sql.changing_login import secret_of
 from reconciler.sql.engines import open_engine, reading, writing
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.services import redis_sentinel
 from tests.services.mariadb import MariaDBServer
@@ -170,28 +171,20 @@ def test_database_password_changes_under_load_and_every_number_is_there(
             if connection.execute(sa.select(NUMBERS.c.n).where(NUMBERS.c.n == number)).first() is None:
                 connection.execute(sa.insert(NUMBERS).values(n=number))
 
-    with closing_engine(engine), Writers(write, DatabaseAway) as writers:
+    with disposed(engine), Writers(write, DatabaseAway) as writers:
         writers.go_on()
         for number in range(ROTATIONS):
             rotate(f"pass word-{number}")
             replace(file, url_with(f"pass word-{number}"))
             writers.go_on()
         old = open_engine(url_with("first-0"))
-        with closing_engine(old), pytest.raises(DatabaseAway, match="correct user and password"), reading(old):
+        with disposed(old), pytest.raises(DatabaseAway, match="correct user and password"), reading(old):
             pass
     assert not [error for error in writers.failures if "word-" in str(error) or "first-" in str(error)]
     new = open_engine(url_with(f"pass word-{ROTATIONS - 1}"))
-    with closing_engine(new), reading(new) as connection:
+    with disposed(new), reading(new) as connection:
         lost = set(writers.written) - set(connection.execute(sa.select(NUMBERS.c.n)).scalars())
     assert not lost
-
-
-@contextmanager
-def closing_engine(engine: sa.Engine) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        engine.dispose()
 
 
 @pytest.mark.sql("postgres")
@@ -201,7 +194,7 @@ def test_secret_that_names_another_database_is_refused_and_a_half_written_one_is
     file = tmp_path / "url"
     file.write_text(postgres_server.create_database())
     engine = open_engine(secret_from_file(file))
-    with closing_engine(engine):
+    with disposed(engine):
         for text, is_taken in (("postgresql://reconci", True), (postgres_server.create_database(), False)):
             engine.dispose()
             replace(file, text)

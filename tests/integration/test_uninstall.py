@@ -28,6 +28,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import candidate
 from reconciler.telling.ports.reports import RepairCount, VerdictCount
 from reconciler.words import said
+from tests.engines import begun, disposed
 from tests.polling import eventually
 from tests.services.patient_instance import patient_instance
 from tests.settings_file import NOWHERE, settings_file
@@ -72,30 +73,23 @@ def run_lines(settings: Settings, urls: dict[str, str], *, beside: tuple[str, ..
     for step, one in steps_of(settings, beside=beside):
         if step not in (Step.EVIDENCE, Step.LEDGER, Step.LEDGER_TABLES):
             continue
-        engine = open_engine(engines[step])
-        with engine.begin() as connection:
+        with begun(engines[step]) as connection:
             for line in one.statements:
                 connection.exec_driver_sql(line)
-        engine.dispose()
 
 
 def tables(url: str) -> list[str]:
-    engine = open_engine(url)
-    found = sa.inspect(engine).get_table_names()
-    engine.dispose()
-    return found
+    with disposed(open_engine(url)) as engine:
+        return sa.inspect(engine).get_table_names()
 
 
 def environments(url: str) -> Iterator[str]:
-    engine = open_engine(url)
-    with engine.connect() as connection:
+    with disposed(open_engine(url)) as engine, engine.connect() as connection:
         yield from connection.execute(sa.select(candidate.c.environment)).scalars()
-    engine.dispose()
 
 
 def note(url: str, *named: str) -> None:
-    engine = open_engine(url)
-    with engine.begin() as connection:
+    with begun(url) as connection:
         for name in named:
             row = {
                 "environment": name, "topic": "ORDERS", "consumer_group": "billing", "unique_key": "A" * 32, "shard": 0,
@@ -103,7 +97,6 @@ def note(url: str, *named: str) -> None:
                 "attempts": 0, "updated_at_ms": 1,
             }  # fmt: skip
             connection.execute(sa.insert(candidate), row)
-    engine.dispose()
 
 
 def test_the_printed_statements_leave_no_table(urls: dict[str, str], tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from checkback_consumers.handler import TransactionalHandler, transactional_hand
 from checkback_consumers.message import business_id
 from reconciler.errors import InvalidValue, RequestTimeout, UsageError
 from reconciler.rocketmq.client.native_client import load_library
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, inbox_metadata
+from tests.engines import with_tables
 from tests.native.native_records import NativeRecord
 from tests.native.stand_in import StandIn
 
@@ -41,10 +41,8 @@ def record(topic: str = "ORDERS", key: str = KEYS[0], **properties: str) -> Nati
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    opened = open_engine(f"sqlite:///{tmp_path}/billing.db")
-    inbox_metadata.create_all(opened)
-    yield opened
-    opened.dispose()
+    with with_tables(f"sqlite:///{tmp_path}/billing.db", inbox_metadata) as opened:
+        yield opened
 
 
 @pytest.fixture

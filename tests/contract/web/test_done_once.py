@@ -19,7 +19,6 @@ from reconciler.clock import SystemClock
 from reconciler.contract.tables import HoldKind
 from reconciler.errors import BrokerUnavailable, DatabaseAway, InvalidValue, TransientError
 from reconciler.settings.file import load_settings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import idempotency_key, ledger_metadata
 from reconciler.web.acts.act import ActRequest, ActResult, NoFields, WebAct
 from reconciler.web.acts.brakes import HOLD, LIFT
@@ -31,6 +30,7 @@ from reconciler.web.exchange import JSON, WebRefusal, WebRequest
 from reconciler.web.roles import Visitor, WebRole
 from reconciler.web.services import WebServices, build_services
 from reconciler.wiring.connections import Connections
+from tests.engines import make_tables
 
 ROOT = Path(__file__).parents[3]
 KEYS = [f"{number:032X}" for number in range(8)]
@@ -53,9 +53,7 @@ class Killed(BaseException):
 @pytest.fixture
 def services(new_database_url: Callable[[], str]) -> Iterator[WebServices]:
     url = new_database_url()
-    engine = open_engine(url)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(url, ledger_metadata)
     settings = load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
     with Connections(settings) as connections:
         yield build_services(settings, connections, clock=SystemClock())

@@ -33,6 +33,7 @@ from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from reconciler.words import said
+from tests.engines import disposed
 from tests.integration.consumers.faces import Decorator
 from tests.integration.consumers.test_inbox_databases import driver_connection, pay_plainly
 from tests.polling import eventually
@@ -362,12 +363,8 @@ def test_a_process_that_commits_between_the_question_and_the_row_refuses_no_mess
 def test_the_question_opens_no_table_but_its_own(mariadb_url: Secret) -> None:
     """MariaDB reads the definition of every table of the server for a question that it does not understand."""
     schema.upgrade(mariadb_url, "inbox")
-    opened = open_engine(mariadb_url)
-    try:
-        with opened.connect() as connection:
-            plan = connection.exec_driver_sql("EXPLAIN " + _ASKED["mysql"], ()).mappings().all()
-    finally:
-        opened.dispose()
+    with disposed(open_engine(mariadb_url)) as opened, opened.connect() as connection:
+        plan = connection.exec_driver_sql("EXPLAIN " + _ASKED["mysql"], ()).mappings().all()
     assert ["Scanned 0 databases" in str(row["Extra"]) for row in plan] == [True]
 
 

@@ -27,6 +27,7 @@ from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.database_time import database_now_ms
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
+from tests.engines import disposed
 from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
 
@@ -364,10 +365,7 @@ def test_an_inbox_that_cannot_be_asked_is_unknown_never_absent(tmp_path: Path) -
     with pytest.raises(DatabaseAway):
         nowhere.applied_since(SUBSCRIPTION, since_ms=0, after=None, limit=1)
     for url in (f"sqlite:///{tmp_path}/empty.db", f"sqlite:///{tmp_path}/no/such/folder.db"):
-        engine = open_engine(url)
-        try:
+        with disposed(open_engine(url)) as engine:
             evidence = SqlInboxEvidence({SUBSCRIPTION: [engine]})
             assert evidence.is_configured(SUBSCRIPTION)
             assert evidence.look_up(SUBSCRIPTION, [key])[key].is_unknown
-        finally:
-            engine.dispose()

@@ -15,6 +15,7 @@ from checkback_consumers.replay_worker import ATTEMPTS_MAX, ReplayWorker
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
+from tests.engines import with_tables
 from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.messages import business, effect_count, message, new_key, sqlite_url
 from tests.unit.consumers.test_replay_worker import insert_row, make_due, pay, row_of
@@ -53,10 +54,8 @@ def owner(postgres_url: str) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[sa.Engine]:
-    engine = open_engine(sqlite_url(tmp_path))
-    ledger_metadata.create_all(engine)
-    yield engine
-    engine.dispose()
+    with with_tables(sqlite_url(tmp_path), ledger_metadata) as engine:
+        yield engine
 
 
 def service(owner: sa.Engine, policies: tuple[str, ...]) -> sa.Engine:

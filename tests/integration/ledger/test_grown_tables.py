@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.key_probes import probe
 from reconciler.sql.tables import candidate, inbox
 from reconciler.sql.witness_database import WitnessDatabase
+from tests.engines import begun, disposed
 from tests.services import postgres
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -45,14 +46,6 @@ _READ = sa.text(
 
 def key(number: int) -> str:
     return f"{number:032X}"
-
-
-@contextmanager
-def disposing(engine: sa.Engine) -> Iterator[sa.Engine]:
-    try:
-        yield engine
-    finally:
-        engine.dispose()
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +74,7 @@ def urls() -> Iterator[dict[str, str]]:
 def fill(url: str, table: str, columns: str, values: str) -> None:
     """100 rows that the planner has seen, and ROWS that it has not."""
     insert = f"INSERT INTO {table} (unique_key, {columns}) SELECT {_KEY}, {values} FROM {_NUMBERS} n"
-    with disposing(open_engine(url)) as engine, engine.begin() as connection:
+    with begun(url) as connection:
         connection.execute(sa.text(insert), {"first": 0, "last": 99})
         connection.execute(sa.text(f"ANALYZE {table}"))
         connection.execute(sa.text(insert), {"first": 100, "last": ROWS - 1})
@@ -96,7 +89,7 @@ def test_a_ledger_that_has_never_been_looked_at_finds_keys_by_their_index() -> N
     with PostgresServer(options={"autovacuum": "off"}) as server:
         url = server.create_database("ledger")
         schema.upgrade(url, "ledger")
-        with disposing(open_engine(url)) as engine:
+        with disposed(open_engine(url)) as engine:
             candidates = SqlCandidates(LedgerDatabase(engine))
             candidates.record(Shard(subscription=of, number=0), seen)
             read = rows_read(engine, "reconciler_candidate")
@@ -138,7 +131,7 @@ def test_keys_are_found_without_reading_the_rows_of_all_others(
     urls: dict[str, str], tree: str, query: sa.Select[Any], column: sa.Column[str]
 ) -> None:
     keys = [key(number) for number in range(ROWS - ASKED // 2, ROWS + ASKED // 2)]
-    with disposing(open_engine(urls[tree])) as engine, engine.begin() as connection:
+    with begun(urls[tree]) as connection:
         found = probe(connection, query, column, keys).all()
         rows_read = int(connection.execute(_READ, {"name": column.table.name}).scalar_one())
         assert {row.unique_key for row in found} == set(keys[: ASKED // 2])
@@ -151,7 +144,7 @@ def test_keys_are_found_without_reading_the_rows_of_all_others(
 def test_the_proof_beside_the_answer_reads_no_other_rows(urls: dict[str, str]) -> None:
     keys = [key(number) for number in range(ROWS - ASKED // 2, ROWS + ASKED // 2)]
     query = sa.select(inbox).where(inbox.c.consumer_group == "billing")
-    with disposing(open_engine(urls["inbox"])) as engine:
+    with disposed(open_engine(urls["inbox"])) as engine:
         read = rows_read(engine, inbox.name)
         role, found = WitnessDatabase(engine, inbox).probe(query, inbox.c.unique_key, keys)
     assert role.is_primary
@@ -188,12 +181,12 @@ def test_rounds_and_retention_read_no_verdicts_that_are_not_due(urls: dict[str, 
     of = Subscription(environment="e", topic="ORDERS", group="billing")
     later = now_ms("postgresql") + 3_600_000
     change(urls["ledger"], {"state": "OPEN", "next_at_ms": later, "updated_at_ms": 0})
-    with disposing(open_engine(urls["ledger"])) as engine:
+    with disposed(open_engine(urls["ledger"])) as engine:
         read = rows_read(engine, "reconciler_candidate")
         assert SqlCandidates(LedgerDatabase(engine)).open_due(of, shards=range(16), limit=500) == []
     assert max(read) <= 500, "as many that wait for long: the clock may have been set back"
     change(urls["ledger"], {"state": "SETTLED"})
-    with disposing(open_engine(urls["ledger"])) as engine:
+    with disposed(open_engine(urls["ledger"])) as engine:
         read = rows_read(engine, "reconciler_candidate")
         assert SqlRetention(LedgerDatabase(engine), keep_days=1).delete_old("e").candidates == 0
     assert read
@@ -202,7 +195,7 @@ def test_rounds_and_retention_read_no_verdicts_that_are_not_due(urls: dict[str, 
 
 def test_a_repair_pass_reads_no_repairs_that_are_finished(urls: dict[str, str]) -> None:
     """Each pass of each topic read all repairs of ninety days."""
-    with disposing(open_engine(urls["ledger"])) as engine:
+    with disposed(open_engine(urls["ledger"])) as engine:
         read = rows_read(engine, "reconciler_repair")
         assert SqlRepairs(LedgerDatabase(engine)).claimable("e", "ORDERS", scope="*", limit=500) == []
     assert read
@@ -214,7 +207,7 @@ def test_what_is_asked_again_is_found_and_put_off_without_reading_other_rows(url
     of = Subscription(environment="e", topic="ORDERS", group="billing")
     later = now_ms("postgresql") + 3_600_000
     change(urls["ledger"], {"state": "SETTLED", "verdict": "REJECTED", "next_at_ms": 0, "ask_again_at_ms": later})
-    with disposing(open_engine(urls["ledger"])) as engine:
+    with disposed(open_engine(urls["ledger"])) as engine:
         candidates, read = SqlCandidates(LedgerDatabase(engine)), rows_read(engine, "reconciler_candidate")
         assert candidates.to_ask_again(of, limit=ASKED) == []
         assert max(read) <= 1
@@ -229,6 +222,6 @@ def test_what_is_asked_again_is_found_and_put_off_without_reading_other_rows(url
 
 
 def change(url: str, values: dict[str, Any]) -> None:
-    with disposing(open_engine(url)) as engine, engine.begin() as connection:
+    with begun(url) as connection:
         connection.execute(sa.update(candidate).values(values))
         connection.execute(sa.text("ANALYZE reconciler_candidate"))

@@ -25,6 +25,7 @@ from reconciler.sql.tables import ledger_metadata, operator_action, outage, repa
 from reconciler.telling.ports.actions import Intent
 from reconciler.telling.ports.jobs import WantedJob
 from tests.contract.ledger.rows import entry, key, message, round_done, shard, subscription
+from tests.engines import disposed, make_tables
 from tests.forks import fork_server
 from tests.polling import eventually
 
@@ -39,17 +40,14 @@ pytestmark = pytest.mark.pooled("nightly")
 @pytest.fixture
 def url(database_url: str) -> str:
     """A fresh ledger in database time."""
-    engine = open_engine(database_url)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(database_url, ledger_metadata)
     return database_url
 
 
 @pytest.fixture
 def ledger(url: str) -> Iterator[SqlLedger]:
-    engine = open_engine(url, pool_size=8, lock_timeout_seconds=LOCK_SECONDS)
-    yield SqlLedger(engine)
-    engine.dispose()
+    with disposed(open_engine(url, pool_size=8, lock_timeout_seconds=LOCK_SECONDS)) as engine:
+        yield SqlLedger(engine)
 
 
 def _claim_all(url: str, token: str, start: object, results: object) -> None:
@@ -328,10 +326,9 @@ def test_what_a_person_has_dismissed_stays_however_old_it_is(ledger: SqlLedger) 
 
 
 def test_a_ledger_without_tables_says_what_to_run(tmp_path: Path) -> None:
-    engine = open_engine(f"sqlite:///{tmp_path}/empty.db")
-    with pytest.raises(ConfigurationError, match="db upgrade"):
+    opened = open_engine(f"sqlite:///{tmp_path}/empty.db")
+    with disposed(opened) as engine, pytest.raises(ConfigurationError, match="db upgrade"):
         SqlLedger(engine).holds.active(ENVIRONMENT)
-    engine.dispose()
 
 
 def test_a_locked_sqlite_is_away_and_nothing_is_lost(tmp_path: Path) -> None:

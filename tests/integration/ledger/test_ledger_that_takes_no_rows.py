@@ -19,6 +19,7 @@ from reconciler.sql.schema import upgrade
 from reconciler.sql.tables import round_row
 from reconciler.wiring.connections import Connections
 from tests.contract.ledger.rows import round_done, shard
+from tests.engines import begun
 
 EXAMPLE = Path(__file__).parents[3] / "config/reconciler.toml"
 NOBODY = "127.0.0.1:1"
@@ -53,10 +54,8 @@ def first_round(connections: Connections) -> None:
 
 def grow_older(url: str, seconds: float) -> None:
     """The stored rounds."""
-    engine = open_engine(url)
-    with engine.begin() as connection:
+    with begun(url) as connection:
         connection.execute(sa.update(round_row).values(stored_at_ms=round_row.c.stored_at_ms - round(seconds * 1_000)))
-    engine.dispose()
 
 
 def take_no_rows(url: str) -> None:

@@ -19,6 +19,7 @@ from reconciler.settings.file import load_settings
 from reconciler.shards.access import open_client, translated_errors
 from reconciler.sql.engines import open_engine, reading
 from reconciler.wiring.connections import Connections
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.services import mariadb, postgres
 from tests.services.certificates import Authority, Certificate
@@ -49,12 +50,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 def asked(url: str) -> object:
     """The answer of a database. Raises DatabaseAway."""
-    engine = open_engine(url)
-    try:
-        with reading(engine) as connection:
-            return connection.execute(sa.text("SELECT 1")).scalar()
-    finally:
-        engine.dispose()
+    with disposed(open_engine(url)) as engine, reading(engine) as connection:
+        return connection.execute(sa.text("SELECT 1")).scalar()
 
 
 # ----------------------------------------------------------------- PostgreSQL

@@ -39,6 +39,7 @@ from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.renamed_group import RenamedRows
 from reconciler.sql.witness_database import BEHIND, LET_IT_APPLY, WitnessDatabase
 from reconciler.wiring.databases import database_fact
+from tests.engines import disposed
 from tests.integration.policy.test_replicas_as_witnesses import Databases, Pair, judged, verdict_of, world_of
 from tests.polling import eventually
 from tests.services import galera
@@ -268,10 +269,8 @@ def test_a_check_back_on_a_held_node_rolls_nothing_back_that_another_node_has_co
     databases.replica.resume()
     databases.replica.catch_up()
     for url in (databases.url, databases.replica_url):
-        engine = open_engine(url)
-        with reading(engine) as connection:
+        with disposed(open_engine(url)) as engine, reading(engine) as connection:
             assert connection.scalars(sa.select(tables.outbox.c.state)).all() == ["ANNOUNCED"], "as it was committed"
-        engine.dispose()
     with closing(SqlOutbox(databases.url)) as outbox:
         assert decide(outbox, half, is_final=True).outcome is Outcome.COMMIT
 

@@ -23,6 +23,7 @@ from reconciler.sql.identity import read_identity
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase
 from reconciler.wiring.databases import database_fact
 from reconciler.words import said
+from tests.engines import begun, disposed
 from tests.services import mariadb
 from tests.services.postgres import PostgresServer
 from tests.services.requirements import require
@@ -36,9 +37,8 @@ KEY = "0" * 31 + "1"
 @contextmanager
 def role_of(url: str) -> Iterator[WitnessDatabase]:
     """The outbox behind a URL as a witness."""
-    engine = open_engine(url)
-    yield WitnessDatabase(engine, tables.outbox, is_outbox=True)
-    engine.dispose()
+    with disposed(open_engine(url)) as engine:
+        yield WitnessDatabase(engine, tables.outbox, is_outbox=True)
 
 
 def login_of(url: str, *rights: str) -> str:
@@ -47,13 +47,11 @@ def login_of(url: str, *rights: str) -> str:
     name = f"login_{owner.database}"[-30:]
     is_postgres = owner.get_backend_name() == "postgresql"
     who = name if is_postgres else f"'{name}'@'localhost'"
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         made = f"CREATE ROLE {who} LOGIN" if is_postgres else f"CREATE USER {who} IDENTIFIED BY '{mariadb.PASSWORD}'"
         connection.exec_driver_sql(made)
         for right in rights:
             connection.exec_driver_sql(f"GRANT {right} TO {who}")
-    engine.dispose()
     return owner.set(username=name).render_as_string(hide_password=False)
 
 
@@ -102,11 +100,15 @@ def test_a_sweep_shows_life_while_transactions_that_have_recorded_are_open(outbo
 
 
 def test_a_missing_right_stops_no_sweep_and_is_said_once(outbox_url: str) -> None:
-    engine = open_engine(outbox_url)
-    with writing(engine) as connection:
-        values = {"unique_key": new_key(), "topic": TOPIC, "producer_group": GROUP, "state": "NEW", "created_at_ms": 1}
+    with begun(outbox_url) as connection:
+        values = {
+            "unique_key": new_key(),
+            "topic": TOPIC,
+            "producer_group": GROUP,
+            "state": "NEW",
+            "created_at_ms": 1,
+        }
         connection.execute(sa.insert(tables.outbox).values(values))
-    engine.dispose()
     old_rights = ("SELECT, UPDATE, DELETE ON reconciler_outbox", "SELECT ON reconciler_outbox_identity")
     announcements = MemoryAnnouncements()
     with closing(SqlOutbox(login_of(outbox_url, *old_rights))) as outbox:
@@ -129,10 +131,8 @@ def test_a_missing_right_stops_no_sweep_and_is_said_once(outbox_url: str) -> Non
 
 def test_without_the_rights_and_the_column_of_this_release_a_primary_still_proves_absence(outbox_url: str) -> None:
     """An outbox that was not upgraded yet, read by a login that may read nothing but it."""
-    engine = open_engine(outbox_url)
-    with writing(engine) as connection:
+    with begun(outbox_url) as connection:
         connection.exec_driver_sql("ALTER TABLE reconciler_outbox_identity DROP COLUMN swept_at_ms")
-    engine.dispose()
     url = login_of(outbox_url, "SELECT ON reconciler_outbox")
     read = CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
     with closing(SqlOutboxReader([read])) as reader:
@@ -145,8 +145,7 @@ def test_without_the_rights_and_the_column_of_this_release_a_primary_still_prove
 def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url: str) -> None:
     url = login_of(outbox_url, "SELECT ON reconciler_outbox", "SELECT ON reconciler_outbox_identity")
     read = CommitSource(producer_group=GROUP, topics=frozenset({TOPIC}), url=url)
-    engine = open_engine(outbox_url)
-    with closing(SqlOutboxReader([read])) as reader:
+    with disposed(open_engine(outbox_url)) as engine, closing(SqlOutboxReader([read])) as reader:
         assert reader.look_up(TOPIC, {KEY: 1})[KEY].is_absent
         with writing(engine) as connection:
             name = str(sa.make_url(url).username)
@@ -154,7 +153,6 @@ def test_a_right_that_was_taken_away_is_missed_once_and_not_for_ever(outbox_url:
             connection.exec_driver_sql(f"REVOKE SELECT ON reconciler_outbox_identity FROM {who}")
         reader.look_up(TOPIC, {KEY: 1})
         assert reader.look_up(TOPIC, {KEY: 1})[KEY].is_absent
-    engine.dispose()
 
 
 @pytest.mark.set_up("logical replication into the outbox's or inbox's table")
@@ -172,14 +170,12 @@ def test_a_subscriber_of_logical_replication_is_no_primary() -> None:
             connection.exec_driver_sql("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
         engine.dispose()
         name = sa.make_url(source).database
-        engine = open_engine(copy)
-        with writing(engine) as connection:
+        with begun(copy) as connection:
             connection.exec_driver_sql(
                 f"CREATE SUBSCRIPTION s CONNECTION 'host=127.0.0.1 port={server.port} user=reconciler dbname={name}' "
                 "PUBLICATION p WITH (create_slot = false, slot_name = 's', copy_data = false)"
             )
             connection.exec_driver_sql("ALTER SUBSCRIPTION s DISABLE")
-        engine.dispose()
         with role_of(source) as database:
             assert database.role().is_primary is True
         with role_of(copy) as database:
@@ -205,10 +201,8 @@ def test_a_promoted_mariadb_is_a_primary_from_its_first_write_on_and_a_read_only
                 outbox.mark_swept()  # its own sign of life would prove nothing
             replica.promote()
             assert database.role().is_primary is False, "the server still tells the heartbeat"
-            engine = open_engine(copy)
-            with writing(engine) as connection:
+            with begun(copy) as connection:
                 connection.exec_driver_sql("INSERT INTO reconciler_outbox_identity VALUES (3, 'a write', NULL)")
-            engine.dispose()
             assert database.role().is_primary is True
             outbox.mark_swept()
             assert database.role().swept_at_ms is not None
@@ -245,10 +239,8 @@ def test_a_write_by_hand_makes_no_primary_of_a_replica_with_a_domain_of_its_own(
         schema.upgrade(url, "outbox")
         replica.catch_up()
         copy = replica.url(str(sa.make_url(url).database))
-        engine = open_engine(copy)
-        with writing(engine) as connection:
+        with begun(copy) as connection:
             connection.exec_driver_sql("CREATE TABLE noted_by_hand (id INTEGER)")
-        engine.dispose()
         with role_of(copy) as database:
             assert database.role().is_primary is False
             replica.pause()

@@ -16,10 +16,10 @@ from reconciler.commands.doctor.roles import check_primaries
 from reconciler.commands.status.primaries import unproved
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import outbox_identity
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import begun
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import postgres
 
@@ -73,11 +73,9 @@ def test_primaries_and_a_replica_that_shows_life_are_well_and_others_are_named()
         assert doubted == {"outbox of orders": False}
         assert told(url, url)[1] == {}
 
-        engine = open_engine(url)
-        with writing(engine) as connection:
+        with begun(url) as connection:
             long_ago_ms = round(time.time() * 1000) - 3_600_000
             connection.execute(sa.update(outbox_identity).values(swept_at_ms=long_ago_ms))
-        engine.dispose()
         standby.catch_up()
         findings, doubted = told(copy, url)
         assert findings["role of outbox of orders"][0] == "fail"
@@ -90,10 +88,8 @@ def test_primaries_and_a_replica_that_shows_life_are_well_and_others_are_named()
 def test_a_proof_that_a_login_may_not_read_is_named_with_what_mends_it_and_blinds_nobody(postgres_url: str) -> None:
     for tree in ("outbox", "inbox"):
         schema.upgrade(postgres_url, tree)
-    owner = open_engine(postgres_url)
-    with writing(owner) as connection:
+    with begun(postgres_url) as connection:
         connection.exec_driver_sql("REVOKE EXECUTE ON FUNCTION pg_is_in_recovery() FROM PUBLIC")
-    owner.dispose()
     rights = ("SELECT ON reconciler_outbox", "SELECT ON reconciler_inbox")
     findings, doubted = told(login_of(postgres_url, *rights), postgres_url)
     level, found = findings["role of outbox of orders"]

@@ -27,6 +27,7 @@ from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.identity import read_identity
 from reconciler.wiring.databases import database_fact
 from reconciler.words import said
+from tests.engines import begun, disposed
 from tests.integration.policy.test_proof_of_primaries import login_of
 from tests.services import mariadb, postgres
 from tests.services.requirements import require
@@ -62,19 +63,16 @@ def reader_of(*urls: str) -> Iterator[SqlOutboxReader]:
 
 def execute(url: str, *statements: str) -> None:
     """As the owner."""
-    engine = open_engine(url)
-    for statement in statements:
-        with writing(engine) as connection:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
+    with disposed(open_engine(url)) as engine:
+        for statement in statements:
+            with writing(engine) as connection:
+                connection.exec_driver_sql(statement)
 
 
 def commit(url: str, row: TableRow) -> None:
     """The service's local transaction."""
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         connection.execute(sa.insert(tables.outbox).values(**asdict(row)))
-    engine.dispose()
 
 
 def world_now(**ports: Any) -> World:
@@ -191,9 +189,8 @@ def test_a_former_primary_without_a_sweeper_rejects_nothing() -> None:
 
 def lose_beside(world: World, outbox_url: str) -> None:
     """A lost message whose row is in the service's own outbox, which the world does not read; half and all."""
-    engine = open_engine(outbox_url)
-    identity = read_identity(engine)
-    engine.dispose()
+    with disposed(open_engine(outbox_url)) as engine:
+        identity = read_identity(engine)
     half = world.broker.send_half(key(1))
     world.broker.halves[-1] = replace(half, properties={**half.properties, OUTBOX_MARK: identity})
     commit(outbox_url, World().commit_locally(key(1), world.broker.halves[-1], created_at_ms=world.clock.now_ms()))

@@ -17,6 +17,7 @@ from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, inbox_metadata, outbox, outbox_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.sweep import build_sweeper
+from tests.engines import disposed
 from tests.services.patient_instance import patient_client
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
@@ -45,11 +46,8 @@ def shard_at(path: Path, numbers: tuple[int, int, int], *, applied: tuple[int, .
 
 
 def states(url: str) -> list[str]:
-    engine = open_engine(url)
-    with reading(engine) as connection:
-        found = [str(state) for state in connection.scalars(sa.select(outbox.c.state).order_by(outbox.c.unique_key))]
-    engine.dispose()
-    return found
+    with disposed(open_engine(url)) as engine, reading(engine) as connection:
+        return [str(state) for state in connection.scalars(sa.select(outbox.c.state).order_by(outbox.c.unique_key))]
 
 
 def test_every_database_of_the_lists_is_swept_and_asked(tmp_path: Path) -> None:

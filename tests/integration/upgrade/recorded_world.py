@@ -24,6 +24,7 @@ from reconciler.rocketmq.client.sending import SendResult
 from reconciler.rocketmq.producer.ending import EndDecision, EndStatus
 from reconciler.rocketmq.wire.message import Message
 from reconciler.sql.engines import open_engine
+from tests.engines import begun, disposed
 from tests.services.patient_instance import end_half
 
 FOLDER = Path(__file__).parent / "release_0_2_0"
@@ -153,8 +154,7 @@ class RecordedWorld:
         ]
 
     def _update_places(self, halves: list[SendResult]) -> None:
-        engine = open_engine(self.urls["outbox"])
-        with engine.begin() as connection:
+        with begun(self.urls["outbox"]) as connection:
             for half in halves:
                 connection.execute(
                     sa.text(
@@ -163,16 +163,11 @@ class RecordedWorld:
                     ),
                     {"log": half.commit_log_offset, "queue": half.queue_offset, "key": half.unique_key},
                 )
-        engine.dispose()
 
     def rows(self, tree: str, query: str) -> list[tuple[Any, ...]]:
         """Of one database."""
-        engine = open_engine(self.urls[tree])
-        try:
-            with engine.connect() as connection:
-                return [tuple(row) for row in connection.execute(sa.text(query))]
-        finally:
-            engine.dispose()
+        with disposed(open_engine(self.urls[tree])) as engine, engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(sa.text(query))]
 
 
 def _queue(instance: ClientInstance, topic: str, number: int) -> Any:

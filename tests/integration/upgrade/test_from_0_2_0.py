@@ -33,6 +33,7 @@ from reconciler.settings.file import load_settings
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine
 from tests.audit.audit_process import audit
+from tests.engines import disposed
 from tests.integration.upgrade.recorded_world import FOLDER, OLD_MS, TREES, RecordedWorld
 from tests.polling import PATIENCE, eventually
 from tests.services.embedded_broker import EmbeddedBroker
@@ -217,10 +218,9 @@ def test_tables_of_0_2_0_that_are_upgraded_are_those_that_this_release_makes(
 
 
 def _described(url: str) -> dict[str, Any]:
-    engine = open_engine(url)
-    with engine.connect() as connection:
+    with disposed(open_engine(url)) as engine, engine.connect() as connection:
         inspector = sa.inspect(connection)
-        found = {
+        return {
             table: (
                 [{**column, "type": str(column["type"])} for column in inspector.get_columns(table)],
                 inspector.get_pk_constraint(table)["constrained_columns"],
@@ -228,8 +228,6 @@ def _described(url: str) -> dict[str, Any]:
             )
             for table in inspector.get_table_names()
         }
-    engine.dispose()
-    return found
 
 
 def _index(index: Any) -> tuple[str, str, str]:

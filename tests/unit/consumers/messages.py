@@ -10,8 +10,8 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from checkback_consumers.message import HandedOverMessage
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox_metadata
+from tests.engines import with_tables
 
 _numbers = itertools.count(1)
 
@@ -40,13 +40,8 @@ def message(
 @contextmanager
 def inbox_engine(url: str) -> Iterator[sa.Engine]:
     """An engine on a database with an inbox and the business table."""
-    engine = open_engine(url)
-    try:
-        inbox_metadata.create_all(engine)
-        business.create_all(engine)
+    with with_tables(url, inbox_metadata, business) as engine:
         yield engine
-    finally:
-        engine.dispose()
 
 
 def sqlite_url(folder: Path) -> str:

@@ -21,6 +21,7 @@ from checkback_consumers.message import ConsumedMessage, HandedOverMessage, busi
 from reconciler.errors import Collision, InvalidValue, MalformedInput, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.sql.tables import inbox
+from tests.engines import disposed
 from tests.unit.consumers.messages import (
     KeptRecorder,
     effect_count,
@@ -430,12 +431,9 @@ def test_a_handler_that_takes_both_is_accepted_however_it_is_made(engine: sa.Eng
 def test_without_the_inboxs_table_each_failure_names_it_and_the_remedy(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    empty = sa.create_engine(f"sqlite:///{tmp_path / 'empty.db'}")
-    try:
+    with disposed(sa.create_engine(f"sqlite:///{tmp_path / 'empty.db'}")) as empty:
         wrapped = wrap(empty)
         with pytest.raises(InboxNotReached, match="table reconciler_inbox is missing: run reconciler db upgrade inbox"):
             wrapped.apply(message())
         assert wrapped(message()) is ConsumeStatus.RECONSUME_LATER
-    finally:
-        empty.dispose()
     assert "inbox_rows_complete_at_once" not in caplog.text

@@ -16,7 +16,6 @@ from reconciler.contract.tables import CandidateState, JobState, PostState, Repa
 from reconciler.contract.verdicts import Verdict
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.retention import IDEMPOTENCY_KEEP_MS, SqlRetention
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import (
     candidate,
     half,
@@ -29,6 +28,7 @@ from reconciler.sql.tables import (
     repair,
     round_row,
 )
+from tests.engines import with_tables
 
 NOW_MS = 200 * 86_400_000
 KEEP_DAYS = 90
@@ -38,10 +38,8 @@ TIMES_MS = (LIMIT_MS - 1, LIMIT_MS, LIMIT_MS + 1)
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    made = open_engine(f"sqlite:///{tmp_path}/ledger.db")
-    ledger_metadata.create_all(made)
-    yield made
-    made.dispose()
+    with with_tables(f"sqlite:///{tmp_path}/ledger.db", ledger_metadata) as made:
+        yield made
 
 
 def insert(engine: sa.Engine, table: sa.Table, number: int, **values: Any) -> None:

@@ -15,6 +15,7 @@ from reconciler.evidence.outbox import KEYS_MAX, SqlOutboxReader
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
 from reconciler.words import said
+from tests.engines import disposed
 from tests.unit.producers.world import GROUP, TOPIC, World, message, new_key
 
 
@@ -178,10 +179,8 @@ def test_two_groups_in_one_database_are_one_witness(world: World) -> None:
 
 
 def test_a_missing_table_is_unknown_and_named(tmp_path: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{tmp_path}/empty.db")
-    with engine.begin() as connection:
+    with disposed(sa.create_engine(f"sqlite:///{tmp_path}/empty.db")) as engine, engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE unrelated (x INTEGER)")
-    engine.dispose()
     reader = reader_of(f"sqlite:///{tmp_path}/empty.db")
     key = new_key()
     lookup = reader.look_up(TOPIC, at(key))[key]

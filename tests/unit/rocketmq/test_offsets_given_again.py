@@ -25,8 +25,8 @@ from reconciler.policy.evidence import (
     WitnessAnswer,
 )
 from reconciler.policy.inquiry.delivery import group_position, has_passed
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
+from tests.engines import with_tables
 
 ROUND_SECONDS = 5.0
 
@@ -130,10 +130,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqlLedger]:
-    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
-    ledger_metadata.create_all(engine)
-    yield SqlLedger(engine)
-    engine.dispose()
+    with with_tables(f"sqlite:///{tmp_path}/ledger.db", ledger_metadata) as engine:
+        yield SqlLedger(engine)
 
 
 @pytest.fixture

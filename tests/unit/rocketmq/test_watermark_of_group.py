@@ -17,8 +17,9 @@ from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.evidence import WatermarkState
 from reconciler.rocketmq.wire.codes import MQVersion, RequestCode, pop_retry_topics
 from reconciler.rocketmq.wire.frame import Command, reply_to
-from reconciler.sql.engines import open_engine, writing
+from reconciler.sql.engines import writing
 from reconciler.sql.tables import ledger_metadata
+from tests.engines import with_tables
 from tests.stored_bytes import encode_record
 from tests.unit.rocketmq.records import record
 from tests.unit.rocketmq.scripted import ScriptedBroker, ScriptedCluster
@@ -325,10 +326,8 @@ def started(cluster: ScriptedCluster, clock: ManualClock, ledger: SqlLedger, *, 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[SqlLedger]:
-    engine = open_engine(f"sqlite:///{tmp_path}/ledger.db")
-    ledger_metadata.create_all(engine)
-    yield SqlLedger(engine)
-    engine.dispose()
+    with with_tables(f"sqlite:///{tmp_path}/ledger.db", ledger_metadata) as engine:
+        yield SqlLedger(engine)
 
 
 @pytest.mark.parametrize("end", [95, 140])

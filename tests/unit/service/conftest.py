@@ -9,9 +9,9 @@ import pytest
 
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.wiring.connections import Connections
+from tests.engines import make_tables
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,9 +19,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     url = f"sqlite:///{tmp_path}/ledger.db"
-    engine = open_engine(url)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(url, ledger_metadata)
     return load_settings(ROOT / "config" / "reconciler.toml", {"RECONCILER_LEDGER__URL": url})
 
 

@@ -11,8 +11,8 @@ from reconciler.contract.facts import Fact
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, writing
 from reconciler.wiring.connections import Connections
+from tests.engines import begun
 from tests.unit.service.test_doctor_findings import EXAMPLE
 
 TABLE = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'reconciler_repair'"
@@ -35,19 +35,15 @@ def ledger(tmp_path: Path) -> Path:
 
 
 def execute(folder: Path, *statements: str) -> None:
-    engine = open_engine(f"sqlite:///{folder}/ledger.db")
-    with writing(engine) as connection:
+    with begun(f"sqlite:///{folder}/ledger.db") as connection:
         for statement in statements:
             connection.exec_driver_sql(statement)
-    engine.dispose()
 
 
 def remade(folder: Path, old: str, new: str) -> None:
     """The table of repairs, defined otherwise."""
-    engine = open_engine(f"sqlite:///{folder}/ledger.db")
-    with engine.begin() as connection:
+    with begun(f"sqlite:///{folder}/ledger.db") as connection:
         (ddl,) = connection.exec_driver_sql(TABLE).scalars()
-    engine.dispose()
     assert old in ddl, ddl
     execute(folder, "DROP TABLE reconciler_repair", ddl.replace(old, new))
 

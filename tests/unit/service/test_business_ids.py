@@ -35,6 +35,7 @@ from reconciler.telling.ports.actions import Intent
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import begun, disposed, make_tables
 from tests.polling import eventually
 from tests.unit.channels.receiver import receiving
 
@@ -48,9 +49,7 @@ def key(number: int) -> str:
 
 def settings_of(tmp_path: Path, *urls: str, notifiers: str = "[]") -> Settings:
     ledger = f"sqlite:///{tmp_path}/ledger-of-commands.db"
-    engine = open_engine(ledger)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(ledger, ledger_metadata)
     producers = [{"group": f"shop-{n}", "topics": ["ORDERS"], "outbox_url": url} for n, url in enumerate(urls)]
     given = {"RECONCILER_PRODUCERS": json.dumps(producers), "RECONCILER_LEDGER__URL": ledger}
     given["RECONCILER_NOTIFIERS"] = notifiers
@@ -62,13 +61,11 @@ ORDERS = {"topic": "ORDERS", "group": "billing"}
 
 def written(url: str, *rows: tuple[int, str | None, int], topic: str = "ORDERS") -> None:
     """Rows of (number of the key, business id, time)."""
-    engine = open_engine(url)
-    outbox_metadata.create_all(engine)
-    with writing(engine) as connection:
+    make_tables(url, outbox_metadata)
+    with begun(url) as connection:
         for number, business_id, at_ms in rows:
             row = {"unique_key": key(number), "topic": topic, "producer_group": "shop", "state": "NEW"}
             connection.execute(sa.insert(outbox).values(**row, business_id=business_id, created_at_ms=at_ms))
-    engine.dispose()
 
 
 @pytest.fixture
@@ -136,13 +133,12 @@ def test_another_case_another_accent_or_a_space_more_is_another_business_id(
 ) -> None:
     """Also where the users' own migration made a column that folds them."""
     written(database_url, (1, "Order-é", 1))
-    engine = open_engine(database_url)
-    if engine.dialect.name in {"mysql", "mariadb"}:
-        with writing(engine) as connection:
-            connection.exec_driver_sql(
-                "ALTER TABLE reconciler_outbox MODIFY business_id VARCHAR(160) COLLATE utf8mb4_general_ci"
-            )
-    engine.dispose()
+    with disposed(open_engine(database_url)) as engine:
+        if engine.dialect.name in {"mysql", "mariadb"}:
+            with writing(engine) as connection:
+                connection.exec_driver_sql(
+                    "ALTER TABLE reconciler_outbox MODIFY business_id VARCHAR(160) COLLATE utf8mb4_general_ci"
+                )
     for other in ("order-é", "Order-e", "Order-é ", " Order-é", "ORDER-É"):
         assert found(opened, other) == ()
     assert found(opened, "Order-é") == (key(1),)
@@ -221,10 +217,8 @@ def test_while_an_outbox_is_away_nothing_is_chosen_and_what_the_others_have_is_s
 def test_a_row_that_nobody_can_read_is_named_and_hides_no_other(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/orders.db"
     written(url, (1, "order-1", 1), (2, "order-1", 2))
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         connection.execute(sa.update(outbox).where(outbox.c.unique_key == key(2)).values(state="GONE"))
-    engine.dispose()
     with Connections(settings_of(tmp_path, url)) as connections:
         seen = messages_of(connections, "order-1", limit=9)
         assert seen.unique_keys == (key(1),)

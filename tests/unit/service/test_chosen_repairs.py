@@ -25,11 +25,11 @@ from reconciler.policy.plan import TopicPlan
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.policy.round import ReconcileRound
 from reconciler.settings.file import load_settings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata
 from reconciler.sql.tables import repair as repair_table
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import make_tables
 from tests.unit.service.test_business_ids import key, written
 
 ROOT = Path(__file__).parents[3]
@@ -67,9 +67,7 @@ def chosen(topic: str | None, group: str | None, named: Sequence[str]) -> list[L
 def connections(tmp_path: Path) -> Iterator[Connections]:
     """The outbox has all keys; each subscription has lost its own, and has one of which nothing is known yet."""
     ledger, outbox = f"sqlite:///{tmp_path}/ledger.db", f"sqlite:///{tmp_path}/outbox.db"
-    engine = open_engine(ledger)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(ledger, ledger_metadata)
     written(outbox, (0, None, 1), (1, None, 1), (2, None, 1))
     written(outbox, (3, None, 1), topic="REFUNDS")
     producer = {"group": "shop", "topics": ["ORDERS", "REFUNDS"], "outbox_url": outbox}

@@ -23,10 +23,10 @@ from reconciler.policy.evidence import as_foreign
 from reconciler.policy.open_halves import HalfState
 from reconciler.policy.ports.ledger import VerdictEntry
 from reconciler.settings.file import load_settings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox, ledger_metadata
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import make_tables
 from tests.unit.consumers.messages import inbox_engine
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
@@ -45,9 +45,7 @@ def inbox_of(group: str, tmp_path: Path) -> str:
 def connections(tmp_path: Path) -> Iterator[Connections]:
     """Two groups, each with an inbox without a row; no broker and no outbox answers."""
     ledger = f"sqlite:///{tmp_path}/ledger-of-dismissals.db"
-    engine = open_engine(ledger)
-    ledger_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(ledger, ledger_metadata)
     sections = [{"topic": "ORDERS", "group": g, "inbox_url": inbox_of(g, tmp_path)} for g in GROUPS]
     for group in GROUPS:
         with inbox_engine(inbox_of(group, tmp_path)):

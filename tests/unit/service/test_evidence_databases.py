@@ -24,9 +24,6 @@ from reconciler.contract.tables import OUTBOX
 from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent
 from reconciler.settings.file import load_settings
 from reconciler.settings.schema import Settings
-from reconciler.sql.engines import open_engine
-from reconciler.sql.identity import ensure_identity
-from reconciler.sql.tables import outbox_metadata
 from reconciler.testing.memory_shards import MemoryShards
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import inbox_databases, outbox_databases
@@ -34,6 +31,7 @@ from reconciler.wiring.evidence import build_witnesses, inbox_evidence
 from reconciler.wiring.rounds import topic_plans
 from reconciler.wiring.sweep import open_outboxes
 from reconciler.words import said
+from tests.unit.service.test_outbox_identities import outbox_at
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 KEY = "7F00000100002A9F0000000000000090"
@@ -42,14 +40,6 @@ KEY = "7F00000100002A9F0000000000000090"
 def settings_with(*producers: dict[str, object]) -> Settings:
     sections = [{"group": "shop", "topics": ["ORDERS"], **producer} for producer in producers]
     return load_settings(EXAMPLE, {"RECONCILER_PRODUCERS": json.dumps(sections)})
-
-
-def outbox_at(path: Path) -> str:
-    engine = open_engine(f"sqlite:///{path}")
-    outbox_metadata.create_all(engine)
-    ensure_identity(engine)
-    engine.dispose()
-    return f"sqlite:///{path}"
 
 
 def test_one_url_and_a_list_of_one_mean_the_same() -> None:

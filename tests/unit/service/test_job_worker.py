@@ -34,6 +34,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import job as job_table
 from reconciler.telling.ports.jobs import Job
 from reconciler.wiring.connections import Connections
+from tests.engines import begun, disposed
 from tests.polling import eventually
 
 ROOT = Path(__file__).parents[3]
@@ -138,10 +139,8 @@ def test_an_owner_that_lost_its_lease_repairs_another_key(connections: Connectio
 
 
 def expire(connections: Connections) -> None:
-    engine = open_engine(connections.settings.ledger.url.reveal())
-    with engine.begin() as connection:
+    with begun(connections.settings.ledger.url.reveal()) as connection:
         connection.exec_driver_sql("UPDATE reconciler_job SET lease_until_ms = 1 WHERE lease_until_ms IS NOT NULL")
-    engine.dispose()
 
 
 @pytest.mark.parametrize(("behind", "repaired"), [("claim", 0), ("change", 2)])
@@ -223,18 +222,17 @@ def test_a_dependency_that_is_away_fails_a_job_or_is_asked_again_at_once(connect
 
 def test_a_job_whose_work_is_damaged_is_begun_from_another_list(connections: Connections) -> None:
     job = planned(connections, KEYS)
-    engine = open_engine(connections.settings.ledger.url.reveal())
-    for text in ("no json", '{"keys": [["ORDERS", "billing"]]}', '{"keys": 1}'):
-        with engine.begin() as connection:
-            connection.exec_driver_sql(
-                "UPDATE reconciler_job SET state = 'QUEUED', ended_at_ms = NULL, work = ?", (text,)
-            )
-        worker = Worker(connections, lambda _: "sent")
-        assert worker.work_one()
-        assert worker.repaired == []
-        ended = find_job(connections, job.job_id)
-        assert (ended.state, "damaged" in (ended.error or "")) == (JobState.FAILED, True)
-    engine.dispose()
+    with disposed(open_engine(connections.settings.ledger.url.reveal())) as engine:
+        for text in ("no json", '{"keys": [["ORDERS", "billing"]]}', '{"keys": 1}'):
+            with engine.begin() as connection:
+                connection.exec_driver_sql(
+                    "UPDATE reconciler_job SET state = 'QUEUED', ended_at_ms = NULL, work = ?", (text,)
+                )
+            worker = Worker(connections, lambda _: "sent")
+            assert worker.work_one()
+            assert worker.repaired == []
+            ended = find_job(connections, job.job_id)
+            assert (ended.state, "damaged" in (ended.error or "")) == (JobState.FAILED, True)
 
 
 def test_a_thousand_failures_fill_the_row_without_a_bound(connections: Connections) -> None:

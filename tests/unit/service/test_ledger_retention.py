@@ -13,8 +13,8 @@ from reconciler.clock import ManualClock
 from reconciler.commands.run import RETENTION_PASSES_MAX, delete_old_rows
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.retention import SqlRetention
-from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import ledger_metadata, quarantine
+from tests.engines import with_tables
 
 ROWS_A_PASS = 6
 TOO_OLD = {
@@ -25,10 +25,8 @@ TOO_OLD = {
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    made = open_engine(f"sqlite:///{tmp_path}/ledger.db")
-    ledger_metadata.create_all(made)
-    yield made
-    made.dispose()
+    with with_tables(f"sqlite:///{tmp_path}/ledger.db", ledger_metadata) as made:
+        yield made
 
 
 def fill(engine: sa.Engine, rows: int) -> SqlRetention:

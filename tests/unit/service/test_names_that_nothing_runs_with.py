@@ -21,13 +21,13 @@ from reconciler.rocketmq.client.remoting_client import RemotingClient
 from reconciler.settings.file import load_settings
 from reconciler.shards.client import open_redis
 from reconciler.shards.memory import RedisShardMemory
-from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.tables import round_row
 from reconciler.telling.account import RUN_LIVES_MS
 from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
 from tests.contract.ledger.rows import round_done
+from tests.engines import begun
 from tests.services.redis_server import RedisServer
 from tests.settings_file import settings_file
 
@@ -76,10 +76,8 @@ def told(connections: Connections) -> tuple[StatusReport, list[str]]:
 
 def age_rounds(connections: Connections) -> None:
     """As if `run` had lived for longer than a start takes."""
-    engine = open_engine(connections.settings.ledger.url)
-    with writing(engine) as connection:
+    with begun(connections.settings.ledger.url) as connection:
         connection.execute(round_row.update().values(stored_at_ms=round_row.c.stored_at_ms - RUN_LIVES_MS))
-    engine.dispose()
 
 
 def group_line(connections: Connections, group: str) -> DiagnosisRow:

@@ -20,6 +20,7 @@ from reconciler.sql.tables import inbox_metadata
 from reconciler.sql.witness_database import DatabaseRole, absence
 from reconciler.telling.life_story import LifeStory
 from reconciler.words import said
+from tests.engines import disposed, make_tables
 from tests.unit.web.reports import facts_of
 
 KEY = "7F00000100002A9F0000000000000090"
@@ -79,19 +80,15 @@ def test_a_time_is_rounded_down_also_before_1970() -> None:
 )
 def test_a_database_has_one_name_whether_it_is_read_or_written(url: str, name: str) -> None:
     for read_only in (False, True):
-        engine = open_engine(url, read_only=read_only)
-        assert shown(engine) == name
-        engine.dispose()
+        with disposed(open_engine(url, read_only=read_only)) as engine:
+            assert shown(engine) == name
 
 
 def test_the_evidence_of_an_inbox_names_its_database_as_it_is_in_the_settings(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/billing.db"
-    engine = open_engine(url)
-    inbox_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(url, inbox_metadata)
     subscription = Subscription(environment="test", topic="ORDERS", group="billing")
-    reading = open_engine(url, read_only=True)
-    answer = SqlInboxEvidence({subscription: [reading]}).look_up(subscription, [KEY])[KEY]
-    reading.dispose()
+    with disposed(open_engine(url, read_only=True)) as reading:
+        answer = SqlInboxEvidence({subscription: [reading]}).look_up(subscription, [KEY])[KEY]
     assert [one.witness for one in answer.answers] == [f"inbox {url}"]
     assert not re.search(r"%2F|mode=|pysqlite", said(answer.reason))

@@ -11,19 +11,18 @@ from reconciler.commands.doctor.checks import check_identities
 from reconciler.commands.safety import require_own_identities
 from reconciler.errors import ConfigurationError
 from reconciler.settings.file import load_settings
-from reconciler.sql.engines import open_engine
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import outbox_metadata
 from reconciler.wiring.connections import Connections
+from tests.engines import with_tables
 
 EXAMPLE = Path(__file__).parents[3] / "config" / "reconciler.toml"
 
 
 def outbox_at(path: Path) -> str:
-    engine = open_engine(f"sqlite:///{path}")
-    outbox_metadata.create_all(engine)
-    ensure_identity(engine)
-    engine.dispose()
+    """The URL of an outbox that has an identity."""
+    with with_tables(f"sqlite:///{path}", outbox_metadata) as engine:
+        ensure_identity(engine)
     return f"sqlite:///{path}"
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -35,6 +34,7 @@ from reconciler.telling.ports.paging import LedgerFilter
 from reconciler.telling.ports.reports import VerdictCount
 from reconciler.wiring.connections import Connections
 from reconciler.words import said
+from tests.engines import begun
 from tests.settings_file import settings_file
 from tests.unit.consumers.messages import new_key
 
@@ -59,27 +59,16 @@ def renamed(old: str, new: str) -> Intent:
     return Intent(by="anna", command="group rename", group=old, detail="in words that nothing is decided by")
 
 
-@contextmanager
-def closing_engine(url: str) -> Iterator[sa.Engine]:
-    engine = open_engine(url)
-    try:
-        yield engine
-    finally:
-        engine.dispose()
-
-
 def write_rows(
     folder: Path, *, topic: str = "ORDERS", group: str = "shop", count: int = 1, age_ms: int = HOUR_MS
 ) -> str:
     """NEW rows in the outbox; its URL."""
     url = f"sqlite:///{folder}/orders.db"
     schema.upgrade(url, "outbox")
-    engine = open_engine(url)
-    with engine.begin() as connection:
+    with begun(url) as connection:
         now_ms = connection.execute(sa.text("SELECT CAST(strftime('%s', 'now') AS INTEGER) * 1000")).scalar_one()
         row = {"topic": topic, "producer_group": group, "state": "NEW", "created_at_ms": now_ms - age_ms}
         connection.execute(sa.insert(outbox), [{**row, "unique_key": new_key()} for _ in range(count)])
-    engine.dispose()
     return url
 
 
@@ -154,7 +143,7 @@ def test_a_rename_of_a_group_is_known_after_a_thousand_other_acts(tmp_path: Path
             actions.begin("test", renamed("kiosk", "stall"), fact=ACT_GROUP_RENAME(**undone.fields)), "", fact=undone
         )
         later = {"environment": "test", "by": "anna", "command": "repair", "detail": "", "started_at_ms": 2**42}
-        with closing_engine(url) as engine, engine.begin() as connection:
+        with begun(url) as connection:
             connection.execute(sa.insert(operator_action), [later | {"action_id": f"{n:032X}"} for n in range(1_010)])
         found = renames(connections)
         third_name = list(found.in_the_way_of("shipping", "boxes"))

@@ -14,9 +14,9 @@ from reconciler.commands.doctor.databases import check_revision
 from reconciler.contract.tables import VERSION_TABLES
 from reconciler.settings.file import load_settings
 from reconciler.sql import schema
-from reconciler.sql.engines import open_engine, writing
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import configured_databases
+from tests.engines import begun
 
 EXAMPLE = Path("config/reconciler.toml")
 WARNING = "the password in --url is visible in the list of processes: --url @FILE or RECONCILER_DB_URL keeps it out"
@@ -49,10 +49,8 @@ def test_a_ledger_from_before_0_2_0_is_refused_with_its_revision_and_the_way_by_
 ) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     schema.upgrade(url, "ledger")
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         connection.exec_driver_sql(f"UPDATE {VERSION_TABLES['ledger']} SET version_num = '0010_verified_repairs'")
-    engine.dispose()
     monkeypatch.setenv("RECONCILER_LEDGER__URL", url)
     assert run(["db", "upgrade", "ledger", "--config", str(EXAMPLE)]) == 2
     first = "is at revision 0010_verified_repairs, and 0011_notice of 0.2.0 is the first that is upgraded"

@@ -11,6 +11,7 @@ from alembic import command
 from reconciler.errors import DatabaseAway
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, reading, writing
+from tests.engines import begun
 from tests.polling import eventually
 
 INDEX = "ix_reconciler_candidate_undecided"
@@ -24,13 +25,11 @@ INSERT = sa.text(
 def ledger_of_an_upgrade_that_was_interrupted(url: str) -> None:
     """Before it built the index: the columns of its revision are there, as databases leave them that commit them."""
     config = schema._config("ledger")
-    engine = open_engine(url)
-    with writing(engine) as connection:
+    with begun(url) as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0013_subscription")
         for column in ("undecided_by VARCHAR(32)", "undecided_since_ms BIGINT"):
             connection.exec_driver_sql(f"ALTER TABLE reconciler_candidate ADD COLUMN {column}")
-    engine.dispose()
 
 
 def is_indexed(engine: sa.Engine) -> bool:

@@ -22,6 +22,7 @@ from reconciler.sql.driver_errors import shown
 from reconciler.sql.engines import open_engine, reading, writing
 from reconciler.sql.identity import ensure_identity, read_identity
 from reconciler.sql.tables import inbox_metadata, ledger_metadata, outbox_identity, outbox_metadata
+from tests.engines import disposed, make_tables, with_tables
 
 METADATA = {"outbox": outbox_metadata, "inbox": inbox_metadata, "ledger": ledger_metadata}
 
@@ -57,22 +58,14 @@ def options_of(inspector: sa.Inspector, table: str) -> dict[str, Any]:
 
 
 def described(url: str) -> dict[str, Any]:
-    engine = open_engine(url)
-    try:
+    with disposed(open_engine(url)) as engine:
         return description(engine)
-    finally:
-        engine.dispose()
 
 
 def made_by_hand(url: str) -> dict[str, Any]:
     """What metadata.create_all makes of the contract."""
-    engine = open_engine(url)
-    try:
-        for metadata in METADATA.values():
-            metadata.create_all(engine)
+    with with_tables(url, *METADATA.values()) as engine:
         return description(engine)
-    finally:
-        engine.dispose()
 
 
 @pytest.mark.pooled
@@ -148,9 +141,8 @@ def test_two_databases_have_two_identities(new_database_url: Callable[[], str]) 
     for _ in range(2):
         url = new_database_url()
         schema.upgrade(url, "outbox")
-        engine = open_engine(url)
-        identities.add(read_identity(engine))
-        engine.dispose()
+        with disposed(open_engine(url)) as engine:
+            identities.add(read_identity(engine))
     assert len(identities) == 2
     assert all(len(identity) == 32 for identity in identities)
 
@@ -201,9 +193,7 @@ def test_processes_that_upgrade_at_once_reach_the_newest_revision_together(datab
 
 
 def test_tables_that_no_migration_made_are_named_with_the_way_out(database_url: str) -> None:
-    engine = open_engine(database_url)
-    inbox_metadata.create_all(engine)
-    engine.dispose()
+    make_tables(database_url, inbox_metadata)
     with pytest.raises(ConfigurationError, match="stamp reconciler_alembic_version_inbox with '0002_incomplete'"):
         schema.upgrade(database_url, "inbox")
 
