@@ -23,7 +23,7 @@ from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, sqlite_url
+from tests.unit.consumers.messages import KeptRecorder, effect_count, pay, sqlite_url
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,6 @@ def topic(broker: EmbeddedBroker) -> str:
 def database_url(tmp_path: Path) -> str:
     """Every case of this file holds on both faces: the client does not know which one the handler has."""
     return sqlite_url(tmp_path)
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def consumed_directly(

@@ -20,7 +20,7 @@ from reconciler.sql.incomplete_rows import IncompleteRows
 from reconciler.sql.tables import inbox
 from tests.integration.consumers.faces import Decorator
 from tests.unit.consumers.former_names import FIRST, SECOND, as_noted_by_an_older_plug_in, delivered
-from tests.unit.consumers.messages import effect_count, effects
+from tests.unit.consumers.messages import effect_count, pay
 from tests.unit.contract.keys import GO, JAVA, RUST
 
 ORDERS = Subscription(environment="test", topic="ORDERS", group="billing")
@@ -32,10 +32,6 @@ def apply_by_an_older_plug_in(engine: sa.Engine, message: Any) -> InboxAnswer:
         if answer is InboxAnswer.NEW:
             pay(message, connection)
         return answer
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from reconciler.sql.engines import open_engine
 from reconciler.sql.tables import inbox
 from tests.engines import disposed
 from tests.integration.consumers.faces import Decorator
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key
+from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, pay
 
 SUBSCRIPTION = Subscription(environment="test", topic="ORDERS", group="billing")
 
@@ -46,10 +46,6 @@ def driver_connection(engine: sa.Engine, *, autocommit: bool = False) -> Any:
         host=url.host, port=url.port or 3306, user=url.username, password=url.password or "", database=url.database,
         autocommit=autocommit,
     )  # fmt: skip
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def pay_plainly(received: ConsumedMessage, connection: Any) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
 from checkback_consumers.inbox import InboxAnswer
-from checkback_consumers.message import ConsumedMessage, business_id
+from checkback_consumers.message import business_id
 from checkback_producers.outbox import SqlOutbox
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import Collision, ConfigurationError, MalformedInput
@@ -31,9 +31,9 @@ from tests.unit.consumers.messages import (
     KeptRecorder,
     business,
     effect_count,
-    effects,
     message,
     new_key,
+    pay,
 )
 
 LOWER, UPPER = (Subscription(environment="test", topic="ORDERS", group=group) for group in ("billing", "Billing"))
@@ -74,10 +74,6 @@ def engine(url: str) -> Iterator[sa.Engine]:
     opened.dispose()
 
 
-def pays(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
-
-
 def key_of_a_go_client() -> str:
     """In lower case."""
     return f"c0a8{new_key()[4:]}".lower()
@@ -85,8 +81,8 @@ def key_of_a_go_client() -> str:
 
 def test_a_second_group_of_the_same_name_is_refused_and_not_recorded(engine: sa.Engine, handling: Decorator) -> None:
     received, recorder = message(), KeptRecorder()
-    assert handling(engine, group="billing")(pays).apply(received) is InboxAnswer.NEW
-    other = handling(engine, group="Billing", recorder=recorder)(pays)
+    assert handling(engine, group="billing")(pay).apply(received) is InboxAnswer.NEW
+    other = handling(engine, group="Billing", recorder=recorder)(pay)
     with pytest.raises(Collision, match=f"group Billing has met the row of key {received.unique_key} of group billing"):
         other.apply(received)
     assert other(received) is ConsumeStatus.RECONSUME_LATER
@@ -95,7 +91,7 @@ def test_a_second_group_of_the_same_name_is_refused_and_not_recorded(engine: sa.
 
 def test_a_key_that_differs_in_case_is_no_duplicate(engine: sa.Engine, handling: Decorator) -> None:
     key = key_of_a_go_client()
-    handler = handling(engine, group="billing")(pays)
+    handler = handling(engine, group="billing")(pay)
     assert handler.apply(message(key)) is InboxAnswer.NEW
     assert handler.apply(message(key)) is InboxAnswer.DUPLICATE
     with pytest.raises(Collision, match=f"has met the row of key {key} of group billing"):
@@ -104,17 +100,17 @@ def test_a_key_that_differs_in_case_is_no_duplicate(engine: sa.Engine, handling:
 
 def test_a_business_id_of_another_group_is_no_duplicate(engine: sa.Engine, handling: Decorator) -> None:
     for group, expected in (("billing", InboxAnswer.NEW), ("billing", InboxAnswer.DUPLICATE_BUSINESS)):
-        handler = handling(engine, group=group, dedupe_by=business_id)(pays)
+        handler = handling(engine, group=group, dedupe_by=business_id)(pay)
         assert handler.apply(message(BUSINESS_ID="order-7")) is expected
-    other = handling(engine, group="Billing", dedupe_by=business_id)(pays)
+    other = handling(engine, group="Billing", dedupe_by=business_id)(pay)
     with pytest.raises(Collision, match="of group billing"):
         other.apply(message(BUSINESS_ID="order-7"))
 
 
 def test_of_a_batch_only_the_message_that_meets_another_row_comes_again(engine: sa.Engine, handling: Decorator) -> None:
     met, new = message(), message()
-    assert handling(engine, group="billing")(pays).apply(met) is InboxAnswer.NEW
-    batched = handling(engine, group="Billing", is_batched=True)(pays)
+    assert handling(engine, group="billing")(pay).apply(met) is InboxAnswer.NEW
+    batched = handling(engine, group="Billing", is_batched=True)(pay)
     assert batched.listener([new, met]) == FailedAt(1)
     assert (effect_count(engine, new.unique_key), effect_count(engine, met.unique_key)) == (1, 1)
 
@@ -124,7 +120,7 @@ def test_of_a_batch_only_the_message_that_meets_another_row_comes_again(engine: 
 
 def test_the_row_of_another_name_is_neither_the_effect_nor_its_absence(engine: sa.Engine) -> None:
     received, go = message(), message(key_of_a_go_client())
-    handler = transactional_handler(engine, group="billing")(pays)
+    handler = transactional_handler(engine, group="billing")(pay)
     handler.apply(received)
     handler.apply(go)
     asked, swapped = received.unique_key, go.unique_key.upper()
@@ -140,7 +136,7 @@ def test_the_row_of_another_name_is_neither_the_effect_nor_its_absence(engine: s
 
 def test_a_scan_takes_no_row_of_another_group_or_topic(engine: sa.Engine) -> None:
     received = message()
-    transactional_handler(engine, group="billing")(pays).apply(received)
+    transactional_handler(engine, group="billing")(pay).apply(received)
     other_topic = replace(LOWER, topic="orders")
     evidence = SqlInboxEvidence({one: [engine] for one in (LOWER, UPPER, other_topic)})
     sound = {
@@ -160,7 +156,7 @@ def test_a_group_whose_rows_cannot_be_told_apart_gets_no_other_name(engine: sa.E
 
 def test_incomplete_rows_of_another_group_are_not_ended(engine: sa.Engine) -> None:
     received = message()
-    transactional_handler(engine, group="billing")(pays).apply(received)
+    transactional_handler(engine, group="billing")(pay).apply(received)
     with engine.begin() as connection:
         connection.execute(sa.update(inbox).values(incomplete="a handler's mark"))
     key = received.unique_key

@@ -44,7 +44,7 @@ from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
 from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, new_key, sqlite_url
+from tests.unit.consumers.messages import KeptRecorder, effect_count, inbox_engine, new_key, pay, sqlite_url
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARDS = 4
@@ -66,10 +66,6 @@ def instance(broker: EmbeddedBroker) -> Iterator[ClientInstance]:
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     with inbox_engine(sqlite_url(tmp_path)) as opened:
         yield opened
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def test_announcements_reach_the_half_sets_of_their_shards(broker: EmbeddedBroker, instance: ClientInstance) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from checkback_consumers.handler import transactional_handler
-from checkback_consumers.message import ConsumedMessage
 from reconciler.rocketmq.client.heartbeat import ConsumeFrom
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
 from reconciler.rocketmq.consumer.push_consumer import PushConsumer
@@ -21,7 +19,7 @@ from tests.services import rocketmq
 from tests.services.fixtures import SharedClusters
 from tests.services.patient_instance import patient_instance
 from tests.services.topics import create_topic, topic_name
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, sqlite_url
+from tests.unit.consumers.messages import effect_count, inbox_engine, pay, sqlite_url
 
 VERSIONS = ("3.2.6", "4.2.0", "4.9.7", "5.3.3")
 
@@ -36,10 +34,6 @@ def test_a_redelivery_is_a_duplicate_never_a_collision(
     topic = create_topic(broker_port, topic_name("ORDERS"), queues=2, name_server_port=name_server_port)
     group = topic_name("billing")
     with inbox_engine(sqlite_url(tmp_path)) as engine, patient_instance(cluster.name_servers) as instance:
-
-        def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-            connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
-
         wrapped = transactional_handler(engine, group=group, topics=topic)(pay)
         times: list[int] = []
 

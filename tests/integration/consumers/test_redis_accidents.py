@@ -30,7 +30,7 @@ from tests.polling import PATIENCE, eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, new_key, sqlite_url
+from tests.unit.consumers.messages import effect_count, inbox_engine, message, new_key, pay, sqlite_url
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -59,10 +59,6 @@ def clients() -> Iterator[Callable[..., redis.Redis]]:
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     with inbox_engine(sqlite_url(tmp_path)) as opened:
         yield opened
-
-
-def pay(received: Any, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def commit_members(client: redis.Redis, shards: int = 4) -> set[str]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -31,7 +30,7 @@ from reconciler.sql.database_time import database_now_ms
 from reconciler.sql.engines import open_engine, reading
 from reconciler.sql.identity import ensure_identity
 from reconciler.sql.tables import inbox, outbox, outbox_metadata
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message
+from tests.unit.consumers.messages import effect_count, inbox_engine, message, pay
 from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, TOPIC, World, key
 from tests.unit.producers.world import MemoryAnnouncements
 
@@ -54,10 +53,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 def by_last_digit(engines: Sequence[sa.Engine]) -> Callable[[ConsumedMessage], sa.Engine]:
     """A function of the message: even keys here, odd ones there."""
     return lambda received: engines[int(received.unique_key or "", 16) % 2]
-
-
-def pay(received: ConsumedMessage, connection: Any) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
-from checkback_consumers.message import HandedOverMessage
+from checkback_consumers.message import ConsumedMessage, HandedOverMessage
 from reconciler.sql.tables import inbox_metadata
 from tests.engines import with_tables
 
@@ -47,6 +48,11 @@ def inbox_engine(url: str) -> Iterator[sa.Engine]:
 def sqlite_url(folder: Path) -> str:
     """A fresh file database."""
     return f"sqlite:///{folder / 'service.db'}"
+
+
+def pay(received: ConsumedMessage, connection: Any) -> None:
+    """The handler of most tests: one effect for the key."""
+    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def effect_count(engine: sa.Engine, unique_key: str | None = None) -> int:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import fakeredis
@@ -15,7 +14,7 @@ from checkback_consumers.message import ConsumedMessage
 from checkback_consumers.redis_inbox import RedisInbox
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.consumer.listener import ConsumeStatus, FailedAt
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, message, sqlite_url
+from tests.unit.consumers.messages import KeptRecorder, effect_count, message, pay
 
 
 class BatchRecorder(KeptRecorder):
@@ -34,21 +33,11 @@ class BatchRecorder(KeptRecorder):
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        yield opened
-
-
-@pytest.fixture
 def commits(engine: sa.Engine) -> list[str]:
     made: list[str] = []
     sa.event.listen(engine, "commit", lambda _: made.append("commit"))
     sa.event.listen(engine, "rollback", lambda _: made.append("rollback"))
     return made
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def wrap(engine: sa.Engine, handler: Any = pay, **options: Any) -> TransactionalHandler:

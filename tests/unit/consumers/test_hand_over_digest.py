@@ -18,7 +18,7 @@ from reconciler.contract.tables import HoldKind
 from reconciler.errors import InvalidValue, MalformedInput
 from reconciler.sql.engines import writing
 from reconciler.sql.tables import hold, repair
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, new_key
+from tests.unit.consumers.messages import KeptRecorder, effect_count, new_key, pay
 from tests.unit.consumers.test_hand_over_message import stored
 
 SIGNER = HandOverSigner(secret=b"secret", environment="test", group="billing")
@@ -42,10 +42,6 @@ def place_hold(engine: sa.Engine, kind: HoldKind, topic: str = "ORDERS") -> None
 def rows_of(engine: sa.Engine) -> dict[str, Any]:
     with engine.connect() as connection:
         return {row.unique_key: row for row in connection.execute(sa.select(repair))}
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def handler_of(engine: sa.Engine, business: Any = pay) -> TransactionalHandler:

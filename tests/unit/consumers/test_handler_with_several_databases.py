@@ -18,7 +18,7 @@ from checkback_consumers.replay_worker import ReplayCounts, ReplayWorker
 from reconciler.errors import InvalidValue, UsageError
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.sql.tables import ledger_metadata
-from tests.unit.consumers.messages import KeptRecorder, effect_count, effects, inbox_engine, message, new_key
+from tests.unit.consumers.messages import KeptRecorder, effect_count, inbox_engine, message, new_key, pay
 from tests.unit.consumers.test_hand_over_message import stored
 from tests.unit.consumers.test_replay_worker import insert_row, make_due, row_of
 
@@ -33,10 +33,6 @@ def engines(tmp_path: Path) -> Iterator[Mapping[str, sa.Engine]]:
     ):
         ledger_metadata.create_all(north)
         yield {"north": north, "south": south}
-
-
-def pay(received: ConsumedMessage, connection: Any) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def by_tenant(engines: Mapping[str, sa.Engine]) -> Callable[[ConsumedMessage], sa.Engine]:

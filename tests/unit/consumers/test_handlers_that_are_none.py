@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,30 +15,20 @@ from checkback_consumers.handler import transactional_handler
 from checkback_consumers.message import business_id
 from reconciler.errors import InvalidValue
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
-from tests.unit.consumers.messages import effect_count, effects, inbox_engine, message, sqlite_url
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        yield opened
-
-
-def write(received: Any, connection: Any) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
+from tests.unit.consumers.messages import effect_count, message, pay
 
 
 async def asynchronous(received: Any, connection: Any) -> None:
-    write(received, connection)
+    pay(received, connection)
 
 
 def generator(received: Any, connection: Any) -> Iterator[None]:
     yield
-    write(received, connection)
+    pay(received, connection)
 
 
 async def asynchronous_generator(received: Any, connection: Any) -> Any:
-    write(received, connection)
+    pay(received, connection)
     yield
 
 
@@ -53,10 +42,10 @@ def test_a_handler_that_has_not_run_is_not_acknowledged(engine: sa.Engine, handl
 
 class Billing:
     async def __call__(self, received: Any, connection: Any) -> None:
-        write(received, connection)
+        pay(received, connection)
 
     async def bill(self, received: Any, connection: Any) -> None:
-        write(received, connection)
+        pay(received, connection)
 
 
 @pytest.mark.parametrize(
@@ -107,20 +96,20 @@ def asynchronous_databases() -> Iterator[Any]:
 @pytest.mark.parametrize("database", list(asynchronous_databases()))
 def test_a_database_that_has_to_be_awaited_is_refused_for_a_plain_handler(database: Any) -> None:
     with pytest.raises(InvalidValue, match="it is asynchronous: write the handler as `async def`") as refused:
-        transactional_handler(database, group="billing")(write)
+        transactional_handler(database, group="billing")(pay)
     assert len(str(refused.value).splitlines()) == 1
 
 
 def test_an_open_session_is_no_database(engine: sa.Engine) -> None:
     with Session(engine) as session, pytest.raises(InvalidValue, match="database = 'Session': give an Engine"):
-        transactional_handler(session, group="billing")(write)  # type: ignore[arg-type]  # that is the mistake
+        transactional_handler(session, group="billing")(pay)  # type: ignore[arg-type]  # that is the mistake
 
 
 @pytest.mark.parametrize("answer", [{"ok": True}, [1], {1}, None, "paid"])
 def test_whatever_else_a_handler_returns_is_success(engine: sa.Engine, answer: Any) -> None:
     @transactional_handler(engine, group="billing")
     def bill(received: Any, connection: Any) -> Any:
-        write(received, connection)
+        pay(received, connection)
         return answer
 
     assert bill(message()) is ConsumeStatus.CONSUME_SUCCESS
@@ -128,8 +117,8 @@ def test_whatever_else_a_handler_returns_is_success(engine: sa.Engine, answer: A
 
 def test_a_payment_is_no_duplicate_of_its_order(engine: sa.Engine) -> None:
     """One group, two topics, one business id: it comes again, and loudly, instead of passing for booked."""
-    order = transactional_handler(engine, group="billing", topics="ORDERS", dedupe_by=business_id)(write)
-    payment = transactional_handler(engine, group="billing", topics="PAYMENTS", dedupe_by=business_id)(write)
+    order = transactional_handler(engine, group="billing", topics="ORDERS", dedupe_by=business_id)(pay)
+    payment = transactional_handler(engine, group="billing", topics="PAYMENTS", dedupe_by=business_id)(pay)
     paid = message(topic="PAYMENTS", BUSINESS_ID="order-7")
     assert order(message(topic="ORDERS", BUSINESS_ID="order-7")) is ConsumeStatus.CONSUME_SUCCESS
     assert payment(paid) is ConsumeStatus.RECONSUME_LATER
@@ -137,6 +126,6 @@ def test_a_payment_is_no_duplicate_of_its_order(engine: sa.Engine) -> None:
         payment.apply(paid)
     apart = transactional_handler(
         engine, group="billing", topics="PAYMENTS", dedupe_by=lambda m: f"{m.topic}/{business_id(m)}"
-    )(write)
+    )(pay)
     assert apart(paid) is ConsumeStatus.CONSUME_SUCCESS
     assert effect_count(engine, paid.unique_key) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -26,21 +25,10 @@ from tests.unit.consumers.messages import (
     KeptRecorder,
     effect_count,
     effects,
-    inbox_engine,
     message,
     new_key,
-    sqlite_url,
+    pay,
 )
-
-
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[sa.Engine]:
-    with inbox_engine(sqlite_url(tmp_path)) as opened:
-        yield opened
-
-
-def pay(received: ConsumedMessage, connection: sa.Connection) -> None:
-    connection.execute(effects.insert().values(unique_key=received.unique_key, amount=1))
 
 
 def wrap(engine: sa.Engine, handler: Any = pay, **options: Any) -> TransactionalHandler:
