@@ -441,6 +441,17 @@ class Deployment:
         with closing(sqlite3.connect(self.ledger)) as db:
             return dict(db.execute("SELECT unique_key, verdict FROM reconciler_candidate").fetchall())
 
+    def note_verdict(self, key: str, verdict: str, *, state: str = "QUARANTINED") -> None:
+        """Writes the row of a round that has judged the key."""
+        columns = "environment, topic, consumer_group, unique_key, state, verdict"
+        others = "shard, evidence, attempts, first_seen_ms, next_at_ms, updated_at_ms"
+        with closing(sqlite3.connect(self.ledger)) as db, db:
+            db.execute(
+                f"INSERT INTO reconciler_candidate ({columns}, {others})"
+                " VALUES (?, ?, ?, ?, ?, ?, 0, '{}', 1, 1, 1, 1)",
+                (self.environment, self.topic, self.group, key, state, verdict),
+            )
+
     def repairs(self) -> dict[str, str]:
         """Key -> state of its repair for every group."""
         with closing(sqlite3.connect(self.ledger)) as db:

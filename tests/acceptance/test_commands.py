@@ -261,13 +261,7 @@ def test_the_half_of_a_dismissed_key_is_told_before_and_closed_on_request(
     embedded_broker.configure({"transactionCheckMax": "1000", "transactionCheckInterval": "1000"})
     deployed = new_deployment()
     (key,) = deployed.commit(1, lose=True)
-    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
-    with closing(sqlite3.connect(deployed.ledger)) as db, db:
-        db.execute(
-            f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
-            " VALUES (?, ?, ?, ?, 0, 'QUARANTINED', 'DEAD_LETTERED', '{}', 1, 1, 1, 1)",
-            (deployed.environment, deployed.topic, deployed.group, key),
-        )
+    deployed.note_verdict(key, "DEAD_LETTERED")
 
     def preview() -> dict[str, Any]:
         (half,) = one_object(deployed.command("dismiss", key, "--dry-run", "-o", "json"))["halves"]
@@ -300,13 +294,7 @@ def test_a_key_that_check_back_delivered_meanwhile_is_not_dismissed_as_paid_by_h
 ) -> None:
     deployed = new_deployment()
     (key,) = deployed.commit(1)
-    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
-    with closing(sqlite3.connect(deployed.ledger)) as db, db:
-        db.execute(
-            f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
-            " VALUES (?, ?, ?, ?, 0, 'QUARANTINED', 'QUARANTINED', '{}', 1, 1, 1, 1)",
-            (deployed.environment, deployed.topic, deployed.group, key),
-        )
+    deployed.note_verdict(key, "QUARANTINED")
 
     def outcome(*options: str) -> tuple[int, str, str]:
         done = deployed.command("dismiss", key, *options, "-o", "json")
@@ -328,14 +316,8 @@ def test_a_key_that_check_back_delivered_meanwhile_is_not_dismissed_as_paid_by_h
 
 def test_a_dismissed_key_leaves_status_and_stays_in_the_ledger_with_its_reason(deployed: Deployment) -> None:
     given_up, open_one = "A" * 32, "B" * 32
-    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
-    with closing(sqlite3.connect(deployed.ledger)) as db, db:
-        for key, state, verdict in ((given_up, "QUARANTINED", "DEAD_LETTERED"), (open_one, "OPEN", "LAGGING")):
-            db.execute(
-                f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
-                " VALUES (?, ?, ?, ?, 0, ?, ?, '{}', 1, 1, 1, 1)",
-                (deployed.environment, deployed.topic, deployed.group, key, state, verdict),
-            )
+    deployed.note_verdict(given_up, "DEAD_LETTERED")
+    deployed.note_verdict(open_one, "LAGGING", state="OPEN")
     assert deployed.command("status", "-o", "json").document["needs_a_person"] is True
     assert deployed.command("dismiss", given_up, "--reason", " ").exit_code == 2
     assert deployed.command("dismiss", NOBODYS_KEY, "--reason", "no").exit_code == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from tests.acceptance.deployment import Deployment, Service
 from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.embedded_broker import EmbeddedBroker
-from tests.services.fixtures import ClusterFactory, RedisFactory
+from tests.services.fixtures import ClusterFactory
 from tests.services.patient_instance import patient_instance
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
@@ -164,20 +163,6 @@ def test_ledger_that_is_away_is_3(new_deployment: DeploymentFactory) -> None:
 # ----------------------------------------------------------------- unsafe, missing
 
 
-def test_redis_that_evicts_is_refused_with_the_remedy(
-    new_deployment: DeploymentFactory, new_redis_server: RedisFactory
-) -> None:
-    evicting = new_redis_server(options={"maxmemory-policy": "allkeys-lru"})
-    deployed = new_deployment(redis_url=evicting.url)
-    for command in ("run", "once"):
-        ended = deployed.command(command)
-        assert ended.exit_code == 2
-        assert "CONFIG SET maxmemory-policy noeviction" in ended.stderr
-    checks = failed(deployed.command("doctor", "-o", "json"))
-    assert set(checks) == {"redis eviction"}
-    assert "allkeys-lru" in checks["redis eviction"]["found"]
-
-
 def test_doctor_names_each_missing_part_with_its_remedy(
     new_deployment: DeploymentFactory, embedded_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -250,27 +235,6 @@ def route_is_known(deployed: Deployment) -> bool:
 
 
 # ----------------------------------------------------------------- stopping
-
-
-@pytest.fixture
-def frozen(redis_server: RedisServer) -> Iterator[RedisServer]:
-    """A redis-server that the test may freeze."""
-    yield redis_server
-    redis_server.thaw()
-
-
-def test_second_sigterm_ends_at_once_while_a_round_hangs(
-    new_deployment: DeploymentFactory, frozen: RedisServer
-) -> None:
-    deployed = new_deployment()
-    service = deployed.run("run")
-    eventually(lambda: rounds(deployed) > 0, within_seconds=60)
-    frozen.freeze()
-    eventually(lambda: "still running" in service.output, within_seconds=60)  # a turn waits for Redis
-    service.process.send_signal(signal.SIGTERM)
-    eventually(lambda: "daemon_stopping" in service.output, within_seconds=60)
-    assert service.process.poll() is None
-    assert service.end(signal.SIGTERM) == 130  # the first signal alone would end it with 0
 
 
 def test_ctrl_c_ends_a_command_with_130(new_deployment: DeploymentFactory) -> None:

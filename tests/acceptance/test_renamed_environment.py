@@ -35,13 +35,7 @@ def test_under_the_new_environment_what_was_dismissed_stays_unsent_and_what_was_
     eventually(lambda: all(service.takes_signals for service in services), within_seconds=60)
     assert [service.end() for service in services] == [0, 0]
     (paid,) = deployed.commit(1, lose=True, producer=producer)
-    columns = "environment, topic, consumer_group, unique_key, shard, state, verdict, evidence, attempts, first_seen_ms"
-    with closing(sqlite3.connect(deployed.ledger)) as db, db:
-        db.execute(
-            f"INSERT INTO reconciler_candidate ({columns}, next_at_ms, updated_at_ms)"
-            " VALUES (?, ?, ?, ?, 0, 'QUARANTINED', 'DEAD_LETTERED', '{}', 1, 1, 1, 1)",
-            (old, deployed.topic, deployed.group, paid),
-        )
+    deployed.note_verdict(paid, "DEAD_LETTERED")
     assert deployed.command("dismiss", paid, "--reason", "paid by hand").exit_code == 0
     (lost,) = deployed.commit(1, lose=True, producer=producer)  # pending in nobody's Redis yet
     member.shutdown()
