@@ -21,26 +21,14 @@ from reconciler.audit.errors import AuditError
 from reconciler.audit.output.folder import claim_output
 from tests.audit.audit_process import run
 from tests.audit.small_evidence import SmallEvidence
+from tests.settings_file import settings_file
 
 WINDOW = "2026-03-01T00:00Z/2026-03-01T01:00Z"
-FILE = """
-environment = "test"
-[unique_key_topic]
-queues = 1
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-"""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    path = tmp_path / "reconciler.toml"
-    path.write_text(FILE)
-    return path
+    return settings_file(tmp_path, "unique_key_topic.queues = 1")
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> dict[str, Any]:

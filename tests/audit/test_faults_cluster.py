@@ -26,20 +26,10 @@ from tests.audit.spark_cluster import SparkCluster
 from tests.ended import Ended
 from tests.polling import eventually
 from tests.services.requirements import require, spark_missing
+from tests.settings_file import settings_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-SETTINGS = """
-environment = "test"
-[unique_key_topic]
-queues = 1
-[[producers]]
-group = "shop"
-topics = ["ORDERS"]
-[[subscriptions]]
-topic = "ORDERS"
-group = "billing"
-"""
 ACCIDENTS = {"LOST": 5, "EFFECT_WITHOUT_COMMIT": 3, "EFFECT_LATE": 4, "QUARANTINED": 2}
 #: What outbox and inbox alone show; without the ledger what is quarantined is lost, too.
 FOUND_IN_TABLES = ("EFFECT_WITHOUT_COMMIT", "EFFECT_LATE")
@@ -135,8 +125,7 @@ def test_executors_that_do_not_see_the_evidence_are_told_before_they_work(
     assert f"on {socket.gethostname()} does not see {evidence} as the driver does" in given.document["message"]
 
     # No server answers there: a database that was asked would be the reason.
-    settings = tmp_path / "reconciler.toml"
-    settings.write_text(SETTINGS)
+    settings = settings_file(tmp_path, "unique_key_topic.queues = 1")
     nowhere = "postgresql://auditor@127.0.0.1:9/nowhere"
     asked = ["--window", "2026-03-01T00:00Z/2026-03-02T00:00Z", "--subscriptions", settings, "--no-history"]
     asked += ["--outbox", f"shop={nowhere}", "--inbox", f"ORDERS/billing={nowhere}"]

@@ -13,6 +13,7 @@ from tests.audit.audited_databases import load_databases
 from tests.audit.full_disk import EndedOnFullDisk, require_small_disks, run_on_small_disk
 from tests.audit.small_evidence import GROUP, PRODUCER, TOPIC, SmallEvidence
 from tests.services.requirements import require, spark_missing
+from tests.settings_file import settings_file
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -33,22 +34,15 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str | Pat
     evidence.add("candidate", bytes(16))
     numbers = iter(range(9))
     databases = load_databases(evidence.write(folder / "evidence"), lambda: f"sqlite:///{folder}/{next(numbers)}.db")
-    settings = folder / "reconciler.toml"
-    settings.write_text(
-        f"""environment = "test"
-[unique_key_topic]
-queues = 1
-[ledger]
-url = "{databases.ledger_url}"
-[[producers]]
-group = "{PRODUCER}"
-topics = ["{TOPIC}"]
-outbox_url = "{databases.outbox_url}"
-[[subscriptions]]
-topic = "{TOPIC}"
-group = "{GROUP}"
-inbox_url = "{databases.inbox_url}"
-"""
+    settings = settings_file(
+        folder,
+        "unique_key_topic.queues = 1",
+        ledger_url=databases.ledger_url,
+        topic=TOPIC,
+        producer_group=PRODUCER,
+        of_producers=f'outbox_url = "{databases.outbox_url}"',
+        group=GROUP,
+        of_subscription=f'inbox_url = "{databases.inbox_url}"',
     )
     asked: list[str | Path] = ["--window", "2026-03-01T00:00Z/2026-03-01T01:00Z", "--history", databases.history]
     asked += ["--subscriptions", settings, "--from-configuration", "--output", "json"]

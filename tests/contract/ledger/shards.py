@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import fakeredis
+import pytest
 import redis
 
 from reconciler.clock import ManualClock
@@ -15,12 +17,13 @@ from reconciler.contract.unique_key import key_of, member_of
 from reconciler.policy.ports.announcing import AnnouncementQueue
 from reconciler.policy.ports.history import RoundCapture
 from reconciler.policy.ports.rounds import RoundLeases, ShardMemory
-from reconciler.shards.client import RoundRedis
+from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.shards.round_capture import RedisRoundCapture
 from reconciler.shards.round_leases import RedisRoundLeases
 from reconciler.testing.memory_shards import MemoryShards
 
+BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
 QUEUE = AnnouncementQueue(unique_key_topic="RECONCILER_UNIQUE_KEY", broker="broker-a", queue_id=3)
 
 
@@ -172,3 +175,21 @@ class InRedis:
         self.client.flushall()
         for name, value in snapshot.items():
             self.client.restore(name, 0, value)
+
+
+def opened_shards(request: pytest.FixtureRequest, *, history_generations: int = 0) -> Iterator[Shards]:
+    """An empty memory of the kind that the request names, which is one of BACKENDS."""
+    kept = {"history_generations": history_generations}
+    if request.param == "memory":
+        clock = ManualClock()
+        yield InMemory(MemoryShards(clock, **kept), clock)
+    elif request.param == "fakeredis":
+        with fakeredis.FakeRedis() as client:
+            yield InRedis(client, RoundRedis(client=client), **kept)
+    else:
+        server = request.getfixturevalue("shared_redis_server")
+        rounds = open_redis(server.url, timeout_seconds=60)  # a busy machine is not away
+        with redis.Redis.from_url(server.url) as client:
+            yield InRedis(client, rounds, **kept)
+            client.flushall()
+        rounds.close()

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import fakeredis
 import pytest
-import redis
 
 from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import TIMES_KEPT, ShardKeys
@@ -14,32 +13,19 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvalidValue, InvariantViolation
 from reconciler.policy.ports.history import Capture, RoundMark
 from reconciler.policy.ports.rounds import RoundDone, ShardMemory
-from reconciler.shards.client import RoundRedis, open_redis
+from reconciler.shards.client import RoundRedis
 from reconciler.shards.memory import RedisShardMemory
 from reconciler.testing.memory_shards import MemoryShards
 from tests.contract.ledger.rows import key, new_environment, shard
-from tests.contract.ledger.shards import InMemory, InRedis, Shards
+from tests.contract.ledger.shards import BACKENDS, InMemory, InRedis, Shards, opened_shards
 
-BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
 OF = shard(new_environment() + "-captures")
 
 
 @pytest.fixture(params=BACKENDS)
 def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
     """An empty memory that keeps two rounds for the history."""
-    if request.param == "memory":
-        clock = ManualClock()
-        yield InMemory(MemoryShards(clock, history_generations=2), clock)
-    elif request.param == "fakeredis":
-        with fakeredis.FakeRedis() as client:
-            yield InRedis(client, RoundRedis(client=client), history_generations=2)
-    else:
-        server = request.getfixturevalue("shared_redis_server")
-        rounds = open_redis(server.url, timeout_seconds=60)  # a busy machine is not away
-        with redis.Redis.from_url(server.url) as client:
-            yield InRedis(client, rounds, history_generations=2)
-            client.flushall()
-        rounds.close()
+    yield from opened_shards(request, history_generations=2)
 
 
 def members(*numbers: int) -> tuple[bytes, ...]:

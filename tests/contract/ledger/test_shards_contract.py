@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import fakeredis
 import pytest
-import redis
 
-from reconciler.clock import ManualClock
 from reconciler.contract.keyspace import AHEAD_MS_MAX, COVERED_ROUNDS_MAX, ShardKeys
 from reconciler.contract.queue_proof import QueueProof, QueueRecord
 from reconciler.contract.subscription import Shard
@@ -17,32 +14,17 @@ from reconciler.contract.unique_key import member_of
 from reconciler.errors import InvariantViolation
 from reconciler.policy.ports.announcing import HalfSets
 from reconciler.policy.ports.rounds import NextRound, PendingKey, RoundCounts, RoundDone, ShardLook
-from reconciler.shards.client import RoundRedis, open_redis
 from reconciler.shards.sets import RedisHalfSets
-from reconciler.testing.memory_shards import MemoryShards, with_round
+from reconciler.testing.memory_shards import with_round
 from tests.contract.ledger.rows import key, new_environment, shard
-from tests.contract.ledger.shards import QUEUE, InMemory, InRedis, Shards
+from tests.contract.ledger.shards import BACKENDS, QUEUE, InMemory, InRedis, Shards, opened_shards
 from tests.unit.contract.keys import GO, OF_CLIENTS, RUST
-
-BACKENDS = ["memory", "fakeredis", pytest.param("redis", marks=pytest.mark.redis)]
 
 
 @pytest.fixture(params=BACKENDS)
 def shards(request: pytest.FixtureRequest) -> Iterator[Shards]:
     """An empty memory."""
-    if request.param == "memory":
-        clock = ManualClock()
-        yield InMemory(MemoryShards(clock), clock)
-    elif request.param == "fakeredis":
-        with fakeredis.FakeRedis() as client:
-            yield InRedis(client, RoundRedis(client=client))
-    else:
-        server = request.getfixturevalue("shared_redis_server")
-        rounds = open_redis(server.url, timeout_seconds=60)  # a busy machine is not away
-        with redis.Redis.from_url(server.url) as client:
-            yield InRedis(client, rounds)
-            client.flushall()
-        rounds.close()
+    yield from opened_shards(request)
 
 
 OF = shard(new_environment())

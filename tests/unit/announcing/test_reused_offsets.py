@@ -236,6 +236,20 @@ def test_a_crash_between_any_two_calls_of_a_rewind_skips_nothing() -> None:
         assert set(keys) <= world.half(), f"after {calls} calls"
 
 
+def created_again_before_a_write(world: World) -> list[str]:
+    """The consumer stands still before its next write; then the topic is another one, with these keys."""
+    admit, keys = world.memory.admit, list[str]()
+
+    def stands_still(*arguments: Any, **named: Any) -> Admission:
+        if not keys:
+            world.topic.create_again()
+            keys.extend(send(world, 20))
+        return admit(*arguments, **named)
+
+    world.memory.admit = stands_still  # type: ignore[method-assign]
+    return keys
+
+
 @pytest.mark.parametrize("way", ["first position", "deleted by age", "rewound to the beginning"])
 def test_a_queue_that_begins_anew_after_its_broker_said_where_it_begins_is_read_from_its_beginning(way: str) -> None:
     """Between the broker's answer and the write of the offset, the consumer may stand still for minutes."""
@@ -248,15 +262,7 @@ def test_a_queue_that_begins_anew_after_its_broker_said_where_it_begins_is_read_
         world.topic.create_again()
     send(world, 9)
     world.topic.minimum[QUEUE] = 7 if way == "deleted by age" else 4
-    admit, keys = world.memory.admit, list[str]()
-
-    def stands_still(*arguments: Any, **named: Any) -> Admission:
-        if not keys:
-            world.topic.create_again()
-            keys.extend(send(world, 20))
-        return admit(*arguments, **named)
-
-    world.memory.admit = stands_still  # type: ignore[method-assign]
+    keys = created_again_before_a_write(world)
     world.run(step)
     assert set(keys) <= world.half()
     assert len(keys) == 20
@@ -267,15 +273,7 @@ def test_a_position_from_the_floor_is_proved_by_the_record_of_the_floor() -> Non
     world = World()
     send(world, 9)
     world.set_floor(6)
-    admit, keys = world.memory.admit, list[str]()
-
-    def stands_still(*arguments: Any, **named: Any) -> Admission:
-        if not keys:
-            world.topic.create_again()
-            keys.extend(send(world, 20))
-        return admit(*arguments, **named)
-
-    world.memory.admit = stands_still  # type: ignore[method-assign]
+    keys = created_again_before_a_write(world)
     world.run(world.step())
     assert set(keys) <= world.half()
 
