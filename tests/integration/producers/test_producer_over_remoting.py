@@ -23,7 +23,7 @@ from reconciler.rocketmq.client.name_servers import NameServers
 from reconciler.rocketmq.producer.transaction_producer import END_TIMEOUT_SECONDS
 from tests.embedded_cluster import EmbeddedCluster
 from tests.polling import eventually
-from tests.services.patient_instance import patient_client
+from tests.services.patient_instance import TIMEOUT_SECONDS, patient_client, patient_instance
 from tests.services.ports import free_port
 from tests.unit.producers.world import GROUP, TOPIC, World, message
 
@@ -45,16 +45,18 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def start(world: World) -> Iterator[Start]:
-    """Starts producers over the remoting client."""
+    """Starts producers over the remoting client. Those that test no time-out are patient."""
     with ExitStack() as stack:
 
         def started(name_servers: str, **changes: object) -> TransactionalProducer:
             values: dict[str, object] = {
                 "group": GROUP,
                 "environment": "test",
-                "name_servers": name_servers,
+                "instance": stack.enter_context(patient_instance(name_servers)),
                 "outbox_url": world.url,
                 "announcements": AnnouncementRoute(environment="test", queues=QUEUES),
+                "send_timeout_seconds": TIMEOUT_SECONDS,
+                "end_timeout_seconds": TIMEOUT_SECONDS,
                 "announce_every_seconds": None,  # what is looked at right after a block has to be there
             }
             producer = open_producer(**{**values, **changes})  # type: ignore[arg-type]  # names are the parameters'
@@ -151,7 +153,7 @@ def test_a_rollback_is_delivered_to_nobody(broker: EmbeddedBroker, world: World,
 def test_an_end_that_is_lost_is_finished_by_check_back(
     asking_broker: EmbeddedBroker, world: World, start: Start
 ) -> None:
-    producer = start(asking_broker.name_servers)
+    producer = start(asking_broker.name_servers, end_timeout_seconds=0.5)
     asking_broker.faults.drop_ends(1)
     with producer.transaction(message()) as tx, world.engine.begin() as connection:
         tx.record(connection)
@@ -326,7 +328,7 @@ def test_brokers_that_are_away_at_start_are_found_later(world: World, start: Sta
     broker.start()
     name_servers = broker.name_servers
     broker.stop()
-    producer = start(name_servers)
+    producer = start(name_servers, send_timeout_seconds=1.0)
     with pytest.raises(ReconcilerError), producer.transaction(message()):
         pytest.fail("the block was entered")
     broker.start()
