@@ -162,7 +162,7 @@ def test_the_zero_of_an_old_broker_for_a_group_it_never_heard_of_does_not_replay
 
 
 def test_a_broker_that_hangs_costs_one_time_out_and_not_one_for_each_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_offsets, "LAST_COMMIT_SECONDS", 1.0)
+    monkeypatch.setattr(push_offsets, "LAST_COMMIT_SECONDS", 5.0)
     with ScriptedCluster(versions=(497, 497)) as cluster:
         silent, kept = cluster.brokers[0], _kept(cluster, {0: (0, 9)}, at=1)
         cluster.name_server.place("Orders", silent, queues=40)
@@ -170,7 +170,7 @@ def test_a_broker_that_hangs_costs_one_time_out_and_not_one_for_each_queue(monke
         began = time.monotonic()
         offsets = [*((_queue(number), 5) for number in range(40)), (_queue(0, "broker-b"), 7)]
         assert _member(cluster).commit(offsets, is_last=True) == 1
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 100  # a time-out for each would be 200 s
         assert kept.stored == {0: 7}
 
 
