@@ -211,10 +211,10 @@ def test_a_broker_that_got_the_topic_after_its_route_was_read_is_read_too(ledger
     with two_stages() as (first, second, names), patient_instance(names) as instance:
         admin, reading = Admin(instance.client), Reading(instance, ledger)
         admin.create_topic(first.broker.address, TOPIC, queues=4)
-        eventually(lambda: reading.read() is None, within_seconds=5)
+        eventually(lambda: reading.read() is None, within_seconds=60)
         admin.create_topic(second.broker.address, TOPIC, queues=4)
         second.half(key(2), KEYS="7")
-        eventually(lambda: reading.read() is None and reading.of_key("7") == [key(2)], within_seconds=5)
+        eventually(lambda: reading.read() is None and reading.of_key("7") == [key(2)], within_seconds=60)
 
 
 def test_a_broker_whose_halves_lie_in_no_queue_or_that_is_gone_proves_nothing(ledger: sa.Engine) -> None:

@@ -77,7 +77,7 @@ def test_a_silent_name_server_costs_unknown_topics_one_deadline_together() -> No
     with (
         Peer(drain) as silent,
         Peer(TOPIC_UNKNOWN) as other,
-        closing(RemotingClient(request_timeout_seconds=2, silence_pauses=NEVER)) as client,
+        closing(RemotingClient(request_timeout_seconds=5, silence_pauses=NEVER)) as client,
     ):
         name_servers = NameServers(f"{silent.address};{other.address}", client)
         for number in range(20):

@@ -30,7 +30,7 @@ def test_tasks_above_the_capacity_are_dropped_and_counted(gate: threading.Event)
     assert [workers.submit(lambda: None) for _ in range(5)] == [True, True, False, False, False]
     assert workers.dropped == 3
     gate.set()
-    assert workers.close(timeout_seconds=5)
+    assert workers.close(timeout_seconds=60)
 
 
 def test_threads_grow_with_the_backlog_up_to_the_maximum(gate: threading.Event) -> None:
@@ -40,7 +40,7 @@ def test_threads_grow_with_the_backlog_up_to_the_maximum(gate: threading.Event) 
     assert workers.threads == 3
     gate.set()
     eventually(lambda: workers.waiting == 0, within_seconds=60)
-    assert workers.close(timeout_seconds=5)
+    assert workers.close(timeout_seconds=60)
 
 
 def test_a_task_that_raises_does_not_cost_the_thread(caplog: pytest.LogCaptureFixture) -> None:
@@ -49,7 +49,7 @@ def test_a_task_that_raises_does_not_cost_the_thread(caplog: pytest.LogCaptureFi
     workers.submit(lambda: 1 // 0)
     workers.submit(ran.set)
     assert ran.wait(60)
-    assert workers.close(timeout_seconds=5)
+    assert workers.close(timeout_seconds=60)
     assert "a task of pool failed" in caplog.text
 
 
@@ -59,7 +59,7 @@ def test_closing_says_so_when_a_task_outlives_the_bound(gate: threading.Event) -
     eventually(lambda: workers.waiting == 0, within_seconds=60)
     assert workers.close(timeout_seconds=0.01) is False
     gate.set()
-    assert workers.close(timeout_seconds=5) is True
+    assert workers.close(timeout_seconds=60) is True
     assert workers.submit(lambda: None) is False
 
 
@@ -97,4 +97,4 @@ def test_a_task_never_waits_behind_a_busy_thread_while_another_may_start(gate: t
     workers.submit(ran.set)
     assert ran.wait(60)
     gate.set()
-    assert workers.close(timeout_seconds=5)
+    assert workers.close(timeout_seconds=60)

@@ -93,7 +93,7 @@ def test_a_silent_redis_is_asked_again_after_its_pause_by_one(silent: SilentServ
 def test_a_redis_that_answers_again_is_asked_as_ever(silent: SilentServer) -> None:
     clock = ManualClock()
     silences = RedisSilences(PAUSES, clock)
-    with closing(opened(silent.port, silences, timeout_seconds=2)) as client:
+    with closing(opened(silent.port, silences, timeout_seconds=5)) as client:
         with pytest.raises(RedisAway):
             ping(client)
         clock.advance(PAUSES.first_seconds)

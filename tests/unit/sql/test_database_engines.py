@@ -55,8 +55,8 @@ def test_database_time_is_now_and_moves_inside_a_transaction(engine: sa.Engine) 
     with writing(engine) as connection:
         before_ms = time.time_ns() // 1_000_000
         first = database_now_ms(connection)
-        assert abs(first - before_ms) < 5_000
-        deadline = time.monotonic() + 5
+        assert abs(first - before_ms) < 60_000
+        deadline = time.monotonic() + 60
         while database_now_ms(connection) == first:
             assert time.monotonic() < deadline
 
