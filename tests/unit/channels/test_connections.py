@@ -20,7 +20,7 @@ from tests.unit.channels.networks import resolve_as, say_nothing, serving, swall
 from tests.unit.channels.receiver import receiving
 
 
-def post(*, step_seconds: float = 5.0, total_seconds: float = 10.0) -> HttpPost:
+def post(*, step_seconds: float = 60.0, total_seconds: float = 120.0) -> HttpPost:
     return HttpPost(name="on-call", step_seconds=step_seconds, total_seconds=total_seconds)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 
@@ -10,11 +9,12 @@ import pytest
 
 from reconciler.channels.http_post import ANSWER_BYTES_MAX, HttpPost
 from reconciler.errors import ChannelAway, ChannelRefused
+from tests.services.ports import free_port
 from tests.unit.channels.networks import drip, serving
 from tests.unit.channels.receiver import Reply, receiving
 
 
-def post(*, step_seconds: float = 5.0, total_seconds: float = 10.0) -> HttpPost:
+def post(*, step_seconds: float = 60.0, total_seconds: float = 120.0) -> HttpPost:
     return HttpPost(name="on-call", step_seconds=step_seconds, total_seconds=total_seconds)
 
 
@@ -102,10 +102,8 @@ def test_an_address_that_is_none_is_refused_without_its_token(url: str) -> None:
 
 
 def test_a_receiver_that_is_away_is_named_without_its_token() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
     with pytest.raises(ChannelAway) as caught:
-        post().send(f"http://127.0.0.1:{port}/TOKEN", b"{}", {})
+        post().send(f"http://127.0.0.1:{free_port()}/TOKEN", b"{}", {})
     assert str(caught.value) == "on-call: no answer: Connection refused"
 
 

@@ -80,7 +80,7 @@ def test_answers_with_a_wrong_number_go_to_nobody() -> None:
     with Peer(answering(wrong)) as peer, RemotingClient() as client:
         with pytest.raises(RequestTimeout):
             client.request(peer.address, ASK, timeout_seconds=0.3)
-        assert peer.connections == 1
+        eventually(lambda: peer.connections == 1, within_seconds=60)
 
 
 def test_a_slow_drip_is_cut_off() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Iterator
 
@@ -17,6 +16,7 @@ from reconciler.shards.checks import Severity, check_redis
 from reconciler.shards.client import open_redis
 from reconciler.shards.memory import RedisShardMemory
 from tests.contract.ledger.rows import shard
+from tests.services.ports import free_port
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,7 @@ def test_texts_are_made_storable() -> None:
 @pytest.fixture
 def fake_server() -> Iterator[str]:
     """What the demo starts where there is no redis-server."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     server = TcpFakeServer(("127.0.0.1", port), server_type="redis")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
