@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 UNKNOWN_KEY = "0A" * 16
-SETTINGS = "[rounds]\nstatement_seconds = 2.0\nskew_margin_seconds = 0.5\ninterval_seconds = 1.0\n"
+SETTINGS = "[rounds]\nstatement_seconds = 4.0\nskew_margin_seconds = 0.5\ninterval_seconds = 1.0\n"
 #: Thing -> what the commands call it.
 NAMES = {
     "outbox": "(2 of 2)",
