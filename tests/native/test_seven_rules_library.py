@@ -75,10 +75,14 @@ def test_rule_4_the_business_may_not_shut_the_library_down(orders: Orders) -> No
 
 
 def test_rule_4_a_producer_that_nobody_holds_is_not_collected(orders: Orders) -> None:
-    tx = orders.producer().send(order(), orders.place)
+    producer = orders.producer()
+    tx, outbox = producer.send(order(), orders.place), producer._outbox
     orders._open.clear()
+    del producer
     gc.collect()
     assert orders.library.check_back(orders.cluster, tx.unique_key) == "COMMIT"
+    assert outbox is not None
+    outbox.close()  # what answers has its connections until the process ends
 
 
 def test_rule_4_after_a_fork_it_is_another_process_whose_threads_are_gone(
