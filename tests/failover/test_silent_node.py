@@ -27,7 +27,7 @@ from tests.services.redis_cluster import RedisClusterServers, ask, missing
 from tests.services.redis_server import RedisServer
 from tests.services.requirements import require
 
-pytestmark = [pytest.mark.redis, pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.redis, pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(600)]
 
 SHARDS = 8
 SETTINGS = """
@@ -144,7 +144,11 @@ def test_a_node_that_stands_still_costs_its_own_shards_their_rounds_and_no_other
         producer = deployed.producer()
         keys = deployed.commit(SHARDS, producer=producer)
         shards = Shards(deployed, servers)
-        eventually(lambda: all(shards.rounds(number) >= 2 for number in range(SHARDS)), within_seconds=60)
+        eventually(
+            lambda: all(shards.rounds(number) >= 2 for number in range(SHARDS)),
+            within_seconds=120,
+            message="rounds everywhere",
+        )
 
         silent = shards.busiest()
         theirs = shards.on(silent)
@@ -158,7 +162,11 @@ def test_a_node_that_stands_still_costs_its_own_shards_their_rounds_and_no_other
         assert elsewhere
         assert set(lost) - elsewhere
         eventually(lambda: elsewhere <= set(deployed.effects()), within_seconds=60, message="repairs go on elsewhere")
-        eventually(lambda: all(shards.rounds(n) > count + 3 for n, count in before.items()), within_seconds=60)
+        eventually(
+            lambda: all(shards.rounds(n) > count + 3 for n, count in before.items()),
+            within_seconds=120,
+            message="rounds go on elsewhere",
+        )
         assert silent.is_frozen
         assert outages(deployed) == [("AWAY", False)]
         found = status(deployed)
