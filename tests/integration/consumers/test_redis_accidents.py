@@ -26,7 +26,7 @@ from reconciler.errors import InvalidValue, InvariantViolation, RedisAway
 from reconciler.rocketmq.consumer.listener import ConsumeStatus
 from reconciler.shards.access import open_client
 from reconciler.shards.sets import RedisCommitSets, RedisHalfSets
-from tests.polling import PATIENCE, eventually
+from tests.polling import eventually
 from tests.services.ports import free_port
 from tests.services.redis_server import RedisServer
 from tests.unit.announcing.announcement_world import QUEUE, SUBSCRIPTION, World, announcement
@@ -98,7 +98,7 @@ def test_business_goes_on_without_redis_and_is_recorded_again_afterwards(
         during = [message() for _ in range(40)]
         started = time.monotonic()
         assert {wrapped(each) for each in during} == {ConsumeStatus.CONSUME_SUCCESS}
-        assert time.monotonic() - started < 10 * PATIENCE
+        assert time.monotonic() - started < 60
         assert effect_count(engine) == 41
         assert recorder.flush(timeout_seconds=60)
         assert missed == [each.unique_key for each in during]
