@@ -175,8 +175,7 @@ def dismiss_keys(
             if dry_run:
                 errand.preview(key, name, rows)
             else:
-                is_as_seen = (seen or {}).get(key, life.seen) == life.seen
-                errand.do(key, name, rows, is_as_seen=is_as_seen, by=by, reason=reason)
+                errand.do(key, name, rows, is_as_seen=_is_as_seen(key, life, seen), by=by, reason=reason)
     return DismissalReport(
         keys=tuple(errand.lines),
         dry_run=dry_run,
@@ -227,7 +226,7 @@ def take_back_dismissals(
     dismissals = Dismissals(closings=connections.ledger.closings, configured=())
     lines: list[DismissalLine] = []
     for key, of in topics.items():
-        is_as_seen = (seen or {}).get(key, keys[key].seen) == keys[key].seen
+        is_as_seen = _is_as_seen(key, keys[key], seen)
         for name, rows in of.items():
             with recorded(
                 connections, "take-back", by=by, topic=name, group=group, unique_key=key, detail=reason
@@ -412,6 +411,11 @@ def _effects(
 
 def _dismissed(outcomes: Mapping[str, str]) -> Collection[str]:
     return {group for group, what in outcomes.items() if what == DISMISSED}
+
+
+def _is_as_seen(unique_key: str, life: LedgerLife, seen: Mapping[str, str] | None) -> bool:
+    """Returns True if the key is as the person saw it, or if the person gave no word for it."""
+    return (seen or {}).get(unique_key, life.seen) == life.seen
 
 
 def _read(connections: Connections, unique_key: str, topic: str) -> KeyInLedger:
