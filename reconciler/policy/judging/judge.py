@@ -15,7 +15,14 @@ from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
 from reconciler.policy.judging.judgement import Judgement, judge, missed_commit, state_of
-from reconciler.policy.judging.suspect import Suspect, evidence_of, suspect_of, taken_back, undecided_by
+from reconciler.policy.judging.suspect import (
+    Suspect,
+    evidence_of,
+    handed_out_before,
+    suspect_of,
+    taken_back,
+    undecided_by,
+)
 from reconciler.policy.judging.waits import ask_again_seconds, wait_seconds
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import (
@@ -193,7 +200,9 @@ class Judge:
             entry=VerdictEntry(
                 unique_key=suspect.unique_key,
                 verdict=judgement.verdict,
-                evidence=evidence | taken_back(suspect, self.english, judgement.verdict),
+                evidence=evidence
+                | taken_back(suspect, self.english, judgement.verdict)
+                | handed_out_before(suspect, judgement.verdict, by),
                 first_seen_ms=suspect.first_seen_ms,
                 state=state_of(judgement.verdict),
                 wait_seconds=wait_seconds(

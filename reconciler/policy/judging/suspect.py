@@ -25,6 +25,8 @@ DAMAGED_LOOKS = "damaged_looks"
 TAKEN_BACK = "taken_back"
 #: A field of the evidence of UNKNOWN: {"by": an Undecided, "since_ms": Redis TIME of the first look with that cause}.
 UNDECIDED = "undecided"
+#: A field of the evidence of UNKNOWN with another cause: the last value of UNDECIDED with the cause HANDED_OUT.
+HANDED_OUT_BEFORE = "handed_out_before"
 #: A field of the evidence: the outbox that a half names, {"identity", "producer_group", "half_at"}.
 NAMED_OUTBOX = "named_outbox"
 #: A field of the evidence of BEFORE_SINCE: when groups were given the message, by its broker's or outbox's clock.
@@ -183,7 +185,10 @@ def _of_business(answer: BusinessAnswer | None) -> dict[str, object]:
 def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int | None]:
     """Returns the cause that keeps a key UNKNOWN, and since when (Redis TIME). None: only time keeps it, or an older
     release stored no cause."""
-    noted = evidence.get(UNDECIDED)
+    return _cause_in(evidence.get(UNDECIDED))
+
+
+def _cause_in(noted: object) -> tuple[Undecided | None, int | None]:
     if not isinstance(noted, Mapping) or noted.get("by") not in tuple(Undecided):
         return None, None
     since_ms = noted.get("since_ms")
@@ -191,10 +196,30 @@ def undecided_by(evidence: Mapping[str, object]) -> tuple[Undecided | None, int 
 
 
 def _undecided_since_ms(suspect: Suspect, by: Undecided) -> int | None:
-    """Returns the time of the first of the consecutive looks with the same cause."""
-    known = suspect.known
-    before, since_ms = undecided_by(known.evidence) if known is not None else (None, None)
+    """Returns the time of the first of the consecutive looks with the same cause.
+
+    A group that was handed the message has it also while a witness is silent, so HANDED_OUT keeps its first time.
+    """
+    evidence: Mapping[str, object] = suspect.known.evidence if suspect.known is not None else {}
+    found = _cause_in(_handed_out(suspect)) if by is Undecided.HANDED_OUT else undecided_by(evidence)
+    before, since_ms = found
     return since_ms if before is by and since_ms is not None else suspect.now_ms
+
+
+def _handed_out(suspect: Suspect) -> object:
+    """Returns the last value of UNDECIDED with the cause HANDED_OUT. None if another verdict came since."""
+    known = suspect.known
+    if known is None or known.verdict is not Verdict.UNKNOWN:
+        return None
+    is_now = undecided_by(known.evidence)[0] is Undecided.HANDED_OUT
+    return known.evidence.get(UNDECIDED if is_now else HANDED_OUT_BEFORE)
+
+
+def handed_out_before(suspect: Suspect, verdict: Verdict, by: Undecided | None) -> dict[str, object]:
+    """Returns evidence about a message that the group was handed, if another cause keeps the key UNKNOWN now."""
+    value = _handed_out(suspect)
+    is_kept = value is not None and verdict is Verdict.UNKNOWN and by is not Undecided.HANDED_OUT
+    return {HANDED_OUT_BEFORE: value} if is_kept else {}
 
 
 def lacked_commit(evidence: Mapping[str, object]) -> bool:

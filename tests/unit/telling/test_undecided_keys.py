@@ -190,6 +190,33 @@ def test_what_a_popping_group_was_handed_long_ago_is_told_and_holds_nothing(
     assert (world.repair(key(1)), len(world.broker.copies)) == (None, 1)
 
 
+@pytest.mark.parametrize("fault", ["inbox", "copies", "positions"])
+def test_what_a_popping_group_was_handed_is_told_by_the_time_since_then_whatever_was_away_meanwhile(fault: str) -> None:
+    """Each short fault began the time again: with one a day, no such message was ever told."""
+    world = World()
+    world.broker.consumes = ConsumeMode.POP
+    world.deliver(1)
+    world.consume(effects=False)
+    process = world.process()
+
+    def cause() -> Undecided | None:
+        row = world.candidate(key(1))
+        assert row is not None
+        assert row.verdict is Verdict.UNKNOWN
+        return undecided_by(row.evidence)[0]
+
+    for _ in range(3):
+        world.rounds(process, 24, consume=False)
+        assert cause() is Undecided.HANDED_OUT
+        world.inbox.away, world.broker.positions_known = fault == "inbox", fault != "positions"
+        world.broker.unknown = {fault}
+        world.rounds(process, 24, consume=False)
+        assert cause() is Undecided.WITNESS
+        world.inbox.away, world.broker.positions_known, world.broker.unknown = False, True, set()
+    world.rounds(process, 24, consume=False)
+    assert handed_out(seen(world)) is not None
+
+
 def test_of_two_producer_groups_one_without_an_outbox_makes_it_the_configuration() -> None:
     world = World()
     world.announce(key(1))
