@@ -12,6 +12,7 @@ import typer
 
 from reconciler.cli.output import Output
 from reconciler.contract.late_names import without_collector
+from reconciler.contract.named_files import require_file
 from reconciler.contract.unique_key import UNIQUE_KEY_SHAPE, require_unique_key
 from reconciler.contract.urls import holds_password, shown_value
 from reconciler.errors import ConfigurationError, InvalidValue, MalformedInput
@@ -87,6 +88,7 @@ def url_of(text: str) -> str:
     if not text.startswith("@"):
         return text
     try:
+        require_file(text[1:])
         return Path(text[1:]).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text, or no file's name"

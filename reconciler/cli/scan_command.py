@@ -12,6 +12,7 @@ import typer
 
 from reconciler.cli.options import TopicOption, seconds_of
 from reconciler.cli.output import print_json, print_table, time_text
+from reconciler.contract.named_files import require_file
 from reconciler.contract.visible_text import visible_line
 from reconciler.errors import InvalidValue
 from reconciler.instrumentation.console import people, remark, say
@@ -171,6 +172,7 @@ def credentials(access_key: str | None, secret_key_file: Path | None) -> AclCred
     if access_key is None or secret_key_file is None:
         raise InvalidValue("--access-key", access_key or "", "give --access-key and --secret-key-file, or neither")
     try:
+        require_file(secret_key_file)
         secret = secret_key_file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no UTF-8 text"

@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from reconciler.contract.named_files import require_file
 from reconciler.contract.secret import SecretText
 from reconciler.errors import InvalidValue
 
@@ -186,6 +187,7 @@ def why_unreadable(error: OSError) -> str:
 def read_secret_file(path: str | os.PathLike[str]) -> str:
     """Returns the content of the file. Raises UnreadableSecret."""
     try:
+        require_file(path)
         with Path(path).open("rb") as file:
             content = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:

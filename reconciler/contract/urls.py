@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
 
+from reconciler.contract.named_files import why_no_file
 from reconciler.contract.secret import Secret, SecretText
 
 HIDDEN = "(hidden)"
@@ -264,6 +265,8 @@ def _require_file(url: Url) -> None:
         raise ValueError("expected sqlite:////absolute/path: a file has no host, user or password")
     if not url.path.strip("/") or ":memory:" in url.path or ("mode", "memory") in url.parameters:
         raise ValueError("expected sqlite:////absolute/path: a database in memory cannot be shared by processes")
+    if kind := why_no_file(url.path[1:]):
+        raise ValueError(f"its path: {kind}; name the file of the database")
 
 
 # ----------------------------------------------------------------- Redis
@@ -284,6 +287,13 @@ _REDIS_PARAMETERS = {
     "redis+cluster": _LOGIN | {"ssl": _FLAG} | _TLS,
 }
 REDIS_SCHEMES = tuple(_REDIS_PARAMETERS)
+#: Parameters of database and Redis URLs whose values are files. Drivers read these files for each connection.
+_FILES = frozenset(
+    _any(
+        "sslcert sslkey sslrootcert sslcrl passfile ssl_ca ssl_cert ssl_key read_default_file "
+        "ssl_ca_certs ssl_certfile ssl_keyfile"
+    )
+)
 _REDIS_PATHS = {
     "redis": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: redis://host:6379/0"),
     "rediss": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: rediss://host:6379/0"),
@@ -327,6 +337,8 @@ def _require_parameters(url: Url, known: Mapping[str, str]) -> None:
         if not re.fullmatch(known[name], value):
             expected = "not empty" if known[name] == _ANY else f"one that fits {known[name]}"
             raise ValueError(f"the parameter {name} has a wrong value; expected {expected}")
+        if name in _FILES and (kind := why_no_file(value)):
+            raise ValueError(f"{name} = {value!r}: {kind}; name a file")
 
 
 # ----------------------------------------------------------------- mail

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reconciler.contract.named_files import require_file
 from reconciler.embedded.families import Family
 from reconciler.embedded.reply import Reply
 from reconciler.errors import ConfigurationError, InvalidValue, warn_of_former_paths
@@ -150,6 +151,7 @@ def read_users(path: Path) -> tuple[BrokerUser, ...]:
     """Reads the users of a TOML file. Each [[users]] has access_key, secret_key, rights and admin. Raises
     ConfigurationError if the file cannot be used."""
     try:
+        require_file(path)
         listed = tomllib.loads(path.read_text(encoding="utf-8")).get("users")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "no TOML"  # the text may hold a secret

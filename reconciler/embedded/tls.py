@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from reconciler.contract.named_files import require_file
 from reconciler.errors import InvalidValue, warn_of_former_paths
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
+            for file in filter(None, (self.certificate_file, self.key_file)):
+                require_file(file)
             # Without a password, openssl would ask for one at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
         except OSError as error:  # SSLError is one
@@ -64,6 +67,7 @@ class ServerTls:
             raise InvalidValue("certificate_file", str(self.certificate_file), remedy) from error
         if self.client_ca_file is not None:
             try:
+                require_file(self.client_ca_file)
                 context.load_verify_locations(self.client_ca_file)
             except OSError as error:
                 remedy = f"a PEM file with certificates of authorities ({error})"

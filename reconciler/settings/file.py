@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reconciler.contract.named_files import require_file
 from reconciler.contract.secret_sources import why_unreadable
 from reconciler.contract.urls import HIDDEN, shown_url, shown_value
 from reconciler.errors import ConfigurationError
@@ -66,6 +67,7 @@ def read_document(path: Path | None, environ: Mapping[str, str]) -> SettingsDocu
     values: dict[str, Any] = {}
     if path is not None:
         try:
+            require_file(path)
             values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except FileNotFoundError as error:
             raise ConfigurationError(f"{path}: no such file; name one with --config or RECONCILER_CONFIG") from error
@@ -212,6 +214,7 @@ def _apply_environment(
         elif secret_at(tuple(path)) is None and path[-1].endswith("_file") and path[-1] not in NAMES_FILES:
             path[-1] = path[-1].removesuffix("_file")
             try:
+                require_file(value)
                 value = Path(value).read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
                 # The variable may contain the secret itself instead of a file name, and an OSError's text would repeat

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from reconciler.contract.named_files import require_file
 from reconciler.contract.secret import Secret, secret_text
 from reconciler.contract.secret_sources import UnreadableSecret, read_secret_file
 from reconciler.contract.urls import HIDDEN, read_database_url
@@ -66,6 +67,7 @@ _SET_OF_VALUES = re.compile(rf"\b(?:IN|(?:ANY|SOME)(?:{_GAP}*\({_GAP}*ARRAY)?){_
 def read_sections(path: Path, listed_as: str, *, setting: str) -> list[tuple[str, Any]]:
     """Returns the sections of a file, each with its place. Raises InvalidValue."""
     try:
+        require_file(path)
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidValue(setting, str(path), f"cannot be read as TOML: {error}") from None

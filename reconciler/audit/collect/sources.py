@@ -15,6 +15,7 @@ from typing import Literal
 
 from reconciler.audit.errors import AuditError
 from reconciler.audit.places import unreadable
+from reconciler.contract.named_files import require_file
 from reconciler.contract.urls import read_database_url, shown_value
 
 SubscriptionKey = tuple[str, str]
@@ -135,6 +136,7 @@ def source_at(url: str, option: str, problems: list[str]) -> Source | None:
     """Makes the database or export that a URL names. Returns None and adds a line to `problems` for any other URL."""
     if url.startswith("@"):
         try:
+            require_file(url[1:])
             url = Path(url[1:]).read_text(encoding="utf-8").strip()
         except (OSError, ValueError):  # the file is no UTF-8 text, or the text is no file name
             file = shown_value(url[1:])

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from reconciler.audit.errors import AuditError, unwritable
+from reconciler.contract.named_files import require_file
 
 SIGNATURE_BYTES = 64
 #: Largest number of bytes that are read of a file. No key is larger, and a wrong file is not read whole.
@@ -81,6 +82,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
     """
     file = Path(path)
     try:
+        require_file(file)
         with file.open("rb") as opened:
             # fstat asks the opened file, because the file's name may lead to another file a moment later.
             mode = os.fstat(opened.fileno()).st_mode
@@ -104,6 +106,7 @@ def read_signing_key(path: Path | str) -> SigningKey:
 def read_public_key(path: Path | str) -> PublicKey:
     """Reads a public key. Raises AuditError("usage") for a file that is no public key."""
     try:
+        require_file(path)
         with Path(path).open("rb") as opened:
             data = opened.read(_PEM_BYTES_MAX)
     except OSError as error:

@@ -9,6 +9,7 @@ import ssl
 import threading
 from typing import TypeAlias
 
+from reconciler.contract.named_files import require_file
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import ask_again
@@ -61,6 +62,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         try:
+            require_file(settings.ca_file)
             context.load_verify_locations(settings.ca_file)
         except OSError as error:  # SSLError is one
             remedy = f"a PEM file with the certificates of the authorities that are trusted ({error})"
@@ -85,6 +87,8 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     certificate, key = settings.certificate_file, settings.key_file
     assert certificate is not None  # noqa: S101 - for the type checker; the caller looked
     try:
+        for file in filter(None, (certificate, key)):
+            require_file(file)
         try:
             context.load_cert_chain(certificate, key, password)
         except OSError:

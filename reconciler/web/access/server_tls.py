@@ -6,6 +6,7 @@ import logging
 import ssl
 from pathlib import Path
 
+from reconciler.contract.named_files import require_file
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.settings.web import WebSettings
 from reconciler.web.access.open_files import warn_if_open
@@ -49,6 +50,7 @@ class ServerCertificate:
         certificate, key = self._files
         for name, file in (("web.tls_certificate", certificate), ("web.tls_key", key)):
             try:
+                require_file(file)
                 with file.open("rb"):
                     pass  # openssl's own error names neither file
             except OSError as error:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reconciler.clock import Clock, SystemClock
+from reconciler.contract.named_files import require_file
 from reconciler.errors import ConfigurationError, DependencyAway
 from reconciler.web.access.open_files import warn_if_open
 from reconciler.web.access.users import WebUsers, read_users, written_users
@@ -127,6 +128,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 def _content(path: Path) -> bytes:
     try:
+        require_file(path)
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:

@@ -101,7 +101,7 @@ def test_source_that_cannot_be_used_is_told_by_name(lines: str, told: str, tmp_p
 def test_file_that_the_login_may_not_read_is_not_blamed_for_its_name(
     setting: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    closed, opened = tmp_path / "closed", Path.open
+    closed, opened = Path(written(tmp_path, "closed", "")), Path.open
 
     def refuse(path: Path, *how: Any, **more: Any) -> Any:
         if path == closed:
