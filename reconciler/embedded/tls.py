@@ -58,8 +58,9 @@ class ServerTls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            for file in filter(None, (self.certificate_file, self.key_file)):
-                require_file(file)
+            for file in (self.certificate_file, self.key_file):
+                if file is not None:
+                    require_file(file)
             # Without a password, openssl would ask for one at the terminal.
             context.load_cert_chain(self.certificate_file, self.key_file, self.key_password or "")
         except OSError as error:  # SSLError is one

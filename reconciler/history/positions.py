@@ -94,8 +94,12 @@ class PositionsReader:
         self._last_stored = last_stored
 
     def __call__(self) -> HistoryPositions:
-        """Reads the positions. Raises no error. Positions that cannot be read are left out, and a warning is logged."""
+        """Reads the positions. Raises no error. Positions that cannot be read are left out, and a warning is logged.
+
+        A history that begins although the ledger has rounds is logged, too: its file system may not be mounted.
+        """
         marks: dict[Shard, RoundMark] = {}
+        is_read = False
         try:
             adopted = adoptable(self._spool)
             self._maintenance.adopt(adopted)
@@ -109,9 +113,14 @@ class PositionsReader:
                 known = marks.get(shard)
                 if known is None or known.at_ms < mark.at_ms:
                     marks[shard] = mark
+            is_read = True
         except (OSError, MalformedInput) as error:
             logger.warning("history_unreadable", extra={"error": str(error)})
-        return HistoryPositions(marks=marks, stored=self._stored())
+        stored = self._stored()
+        if is_read and stored and not marks and not self._chain.sequence:
+            newest_ms = max(done.at_ms for done in stored.values())
+            logger.warning("history_begins", extra={"folder": str(self._store.root), "rounds_until_ms": newest_ms})
+        return HistoryPositions(marks=marks, stored=stored)
 
     def _stored(self) -> dict[Shard, RoundDone]:
         """Reads the newest rounds from before this process, so that rounds lost with Redis' memory become a gap."""

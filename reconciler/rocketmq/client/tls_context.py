@@ -87,8 +87,9 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     certificate, key = settings.certificate_file, settings.key_file
     assert certificate is not None  # noqa: S101 - for the type checker; the caller looked
     try:
-        for file in filter(None, (certificate, key)):
-            require_file(file)
+        for file in (certificate, key):
+            if file is not None:
+                require_file(file)
         try:
             context.load_cert_chain(certificate, key, password)
         except OSError:

@@ -312,6 +312,26 @@ def test_a_restart_after_a_clean_seal_reads_its_place_from_the_history(tmp_path:
     assert [row["generation"] for row in house.rows("announced")].count(1) == 1, "not captured again"
 
 
+def test_a_history_that_begins_behind_rounds_of_before_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its file system may not be mounted: the history then begins in the folder below the mount point."""
+    first = House(tmp_path, last_stored=lambda _: None)
+    last = first.round(0, announced=some_keys(1))
+    first.recorder.run_pass()
+    begun = [record for record in caplog.records if record.getMessage() == "history_begins"]
+    assert not begun, "the first rounds of all"
+    for folder, is_told in ((tmp_path, False), (tmp_path / "unmounted", True)):
+        first.dies()
+        first = House(folder, rounds=first.rounds, writer=f"writer-{folder.name}", last_stored=lambda _: last)
+        first.recorder.run_pass()
+        first.seal()
+        begun = [record for record in caplog.records if record.getMessage() == "history_begins"]
+        assert bool(begun) is is_told
+    assert begun[0].__dict__["folder"] == str(tmp_path / "unmounted" / "history")
+    assert begun[0].__dict__["rounds_until_ms"] == last.at_ms
+
+
 def test_rounds_that_another_daemon_ran_are_no_gap_here(tmp_path: Path) -> None:
     """The other one has captured them; if it has not, every reader sees the hole between the generations."""
     house = House(tmp_path)
