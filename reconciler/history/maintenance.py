@@ -15,6 +15,7 @@ from reconciler.clock import Backoff, Clock
 from reconciler.errors import TransientError
 from reconciler.history.batch import STREAMS
 from reconciler.history.chain import ManifestChain
+from reconciler.history.chain_head import remember_head
 from reconciler.history.compaction import MERGES_AN_ENTRY, Compactor, plan_merges
 from reconciler.history.health import Counters, Health
 from reconciler.history.retention import Retention
@@ -59,6 +60,7 @@ class HistoryMaintenance:
         clock: Clock,
         sealer: Sealer | None = None,
     ) -> None:
+        self._store = store
         self._chain = chain
         self._rules = rules
         self._spool_folder = spool_folder
@@ -132,6 +134,9 @@ class HistoryMaintenance:
     def _seal(self, segment: Path, *, done: Callable[[Path], object]) -> None:
         sealed = self._sealer.seal(segment)
         done(segment)
+        if self._chain.sequence:
+            root, environment = self._store.root, self._store.environment
+            remember_head(self._spool_folder, root, environment, sequence=self._chain.sequence)
         counters = self._counters
         counters.rows_sealed += sealed.rows
         counters.files_sealed += sealed.files

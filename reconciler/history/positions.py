@@ -13,6 +13,7 @@ from reconciler.contract.history_row import ROUND
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.errors import MalformedInput, TransientError
 from reconciler.history.chain import ManifestChain
+from reconciler.history.chain_head import missing_entry
 from reconciler.history.maintenance import HistoryMaintenance
 from reconciler.history.sealer import read_segment
 from reconciler.history.spool import adoptable
@@ -99,7 +100,7 @@ class PositionsReader:
         A history that begins although the ledger has rounds is logged, too: its file system may not be mounted.
         """
         marks: dict[Shard, RoundMark] = {}
-        is_read = False
+        is_read, lost = False, None
         try:
             adopted = adoptable(self._spool)
             self._maintenance.adopt(adopted)
@@ -114,10 +115,14 @@ class PositionsReader:
                 if known is None or known.at_ms < mark.at_ms:
                     marks[shard] = mark
             is_read = True
+            lost = missing_entry(self._spool, self._store.root, self._store.environment)
         except (OSError, MalformedInput) as error:
             logger.warning("history_unreadable", extra={"error": str(error)})
         stored = self._stored()
-        if is_read and stored and not marks and not self._chain.sequence:
+        if lost is not None:
+            about = {"environment": self._store.environment, "problem": lost}
+            logger.error("history_manifest_damaged", extra=about)
+        elif is_read and stored and not marks and not self._chain.sequence:
             newest_ms = max(done.at_ms for done in stored.values())
             logger.warning("history_begins", extra={"folder": str(self._store.root), "rounds_until_ms": newest_ms})
         return HistoryPositions(marks=marks, stored=stored)

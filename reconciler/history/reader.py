@@ -22,6 +22,7 @@ from reconciler.contract.schema import Table
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import MalformedInput
 from reconciler.history.chain import ManifestChain
+from reconciler.history.chain_head import missing_entry
 from reconciler.history.store import HistoryStore
 from reconciler.history.tables import first_of_each, schema_of
 
@@ -101,6 +102,8 @@ class HistoryReader:
         """
         self._refresh()
         files, problems = list(self._chain.files().values()), list(self._chain.problems)
+        if (lost := missing_entry(spool, self._root, self._environment)) is not None:
+            problems.append(lost)
         rounds = self._newest_by_round(ROUND, days, problems)
         rests = self._newest_by_round(SNAPSHOT, days, problems, kind=SnapshotKind.AT_REST)
         gaps = [row for f in self._files([GAP.name]) for row in _listed(self._read(f, problems))]

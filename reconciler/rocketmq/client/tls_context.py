@@ -3,13 +3,14 @@ renewed."""
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import ssl
+import stat
 import threading
 from typing import TypeAlias
 
-from reconciler.contract.named_files import require_file
 from reconciler.errors import ConfigurationError, InvalidValue
 from reconciler.rocketmq.client.tls import TlsSettings
 from reconciler.rocketmq.wire.acl import ask_again
@@ -62,7 +63,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
         context.load_default_certs()
     else:
         try:
-            require_file(settings.ca_file)
+            _require_file(settings.ca_file)
             context.load_verify_locations(settings.ca_file)
         except OSError as error:  # SSLError is one
             remedy = f"a PEM file with the certificates of the authorities that are trusted ({error})"
@@ -89,7 +90,7 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
     try:
         for file in (certificate, key):
             if file is not None:
-                require_file(file)
+                _require_file(file)
         try:
             context.load_cert_chain(certificate, key, password)
         except OSError:
@@ -104,6 +105,13 @@ def _load_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
             raise InvalidValue("rocketmq.tls.key_password", found, remedy) from error
         remedy = f"PEM files with a certificate and its key ({error}); the key is {key or 'expected in the same file'}"
         raise InvalidValue("rocketmq.tls.certificate_file", certificate, remedy) from error
+
+
+def _require_file(path: str) -> None:
+    """Raises OSError for a path that is no file, because openssl would wait for the writer of a FIFO. A pipe of a shell
+    ends."""
+    if not stat.S_ISREG(os.stat(path).st_mode) and not path.startswith(("/dev/fd/", "/proc/")):
+        raise OSError(errno.EINVAL, "Is no file", path)
 
 
 def _stamp(path: str | None) -> tuple[int, int, int] | None:
