@@ -294,6 +294,8 @@ _FILES = frozenset(
         "ssl_ca_certs ssl_certfile ssl_keyfile"
     )
 )
+#: A value of sslrootcert: the authorities of the operating system (libpq).
+_NOT_A_FILE = "system"
 _REDIS_PATHS = {
     "redis": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: redis://host:6379/0"),
     "rediss": (r"(/[0-9]{0,5})?", "expected the number of a database behind the host: rediss://host:6379/0"),
@@ -337,7 +339,7 @@ def _require_parameters(url: Url, known: Mapping[str, str]) -> None:
         if not re.fullmatch(known[name], value):
             expected = "not empty" if known[name] == _ANY else f"one that fits {known[name]}"
             raise ValueError(f"the parameter {name} has a wrong value; expected {expected}")
-        if name in _FILES and (kind := why_no_file(value)):
+        if name in _FILES and value != _NOT_A_FILE and (kind := why_no_file(value)):
             raise ValueError(f"{name} = {value!r}: {kind}; name a file")
 
 

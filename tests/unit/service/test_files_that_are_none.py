@@ -145,6 +145,14 @@ def test_a_database_s_file_is_told() -> None:
         read_database_url("sqlite:////tmp")
 
 
+def test_the_word_of_libpq_for_the_system_s_authorities_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "system").mkdir()
+    monkeypatch.chdir(tmp_path)
+    read_database_url("postgresql://h/d?sslrootcert=system")
+
+
 def test_pipe_of_a_shell_is_read() -> None:
     """As in `--config <(command)`."""
     reading, writing = os.pipe()
