@@ -57,10 +57,12 @@ class CommitEvidence:
     """All sources of a topic, in the order of the settings."""
 
     sources: tuple[CommitSource, ...]
+    #: The producer groups of all topics: a section that lacks this topic was perhaps forgotten.
+    groups_of_all_topics: frozenset[str] = frozenset()
 
     def of_topic(self, topic: str) -> CommitEvidence:
         """Returns the sources of the groups that send to the topic."""
-        return CommitEvidence(self._by_topic.get(topic, ()))
+        return CommitEvidence(self._by_topic.get(topic, ()), self.producer_groups)
 
     @cached_property
     def _by_topic(self) -> Mapping[str, tuple[CommitSource, ...]]:
@@ -119,15 +121,17 @@ class CommitEvidence:
         """Returns why a key without a committed row cannot be called rolled back, although its half says where the row
         must be.
 
-        There are two reasons. The outbox that the half names shows no row. Or the half is of a configured producer
-        group, but the named outbox is not among the outboxes that were asked. None: the absence is believed.
+        There are two reasons. The outbox that the half names shows no row. Or the half is of a producer group that some
+        section names, but the named outbox is not among the outboxes that were asked: its URL is wrong, or the topic is
+        missing in its section. None: the absence is believed.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
         group, half_at = named.producer_group, named.half_at
         for one in answers:
             if one.identity is not None and one.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
                 return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.fact)
-        if outbox is not None and outbox.is_absent and group in self.producer_groups:
+        is_configured = group in self.producer_groups or group in self.groups_of_all_topics
+        if outbox is not None and outbox.is_absent and is_configured:
             return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
         return None
 

@@ -252,7 +252,7 @@ def test_an_outbox_in_another_schema_of_the_search_path_rejects_no_key_whose_hal
     with reader_of(login) as reader, reader_of(postgres_url) as right:
         world = world_now(outbox=reader)
         lose_beside(world, postgres_url)
-        assert_contradiction(world, "no outbox_url leads to that one")
+        assert_contradiction(world, "no outbox_url of a section with this topic leads to that one")
         world.outbox = right  # type: ignore[assignment]
         assert_repaired(world)
 

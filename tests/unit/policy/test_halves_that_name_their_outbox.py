@@ -9,6 +9,7 @@ import pytest
 from reconciler.contract.properties import OUTBOX_MARK
 from reconciler.contract.tables import CandidateState, OutboxState
 from reconciler.contract.verdicts import Undecided, Verdict
+from reconciler.policy.commit_evidence import CommitEvidence, CommitSource
 from reconciler.policy.dismissal import Dismissals
 from reconciler.policy.evidence import Lookup, OutboxRow, Presence, WitnessAnswer
 from reconciler.policy.judging.selection import HALVES_MAX
@@ -17,7 +18,7 @@ from reconciler.policy.ports.closing import KeyInLedger
 from reconciler.policy.ports.ledger import Candidate
 from reconciler.words import said
 from tests.unit.policy.fake_databases import FakeOutbox
-from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, World, key
+from tests.unit.policy.world import ENVIRONMENT, PRODUCER_GROUP, TOPIC, World, key
 
 NAME = "outbox-of-orders"
 DATABASE = "postgresql://db.shop/orders"
@@ -141,6 +142,21 @@ def test_a_half_of_a_group_that_is_not_configured_names_a_configured_outbox_all_
     missed = marked_half(world, 1, group="renamed")
     world.rounds(world.process(), 60)
     assert row_of(world, missed).verdict is Verdict.UNKNOWN
+
+
+def test_a_half_of_a_group_whose_section_lacks_the_topic_rejects_nothing() -> None:
+    """Two services send to the topic. The section of one names its other topic alone, so nobody asks its outbox."""
+    world = world_of(NamedFakeOutbox("outbox-of-the-other-service"))
+    shop = CommitSource(producer_group="shop", topics=frozenset({"SHIPMENTS"}), url="sqlite:///shop.db")
+    every = CommitEvidence((*world.topic.evidence.sources, shop))
+    world.topic = replace(world.topic, evidence=every.of_topic(TOPIC))
+    missed = marked_half(world, 1, mark="outbox-of-the-shop", group="shop")
+    world.rounds(world.process(), 60)
+    row = row_of(world, missed)
+    assert (row.verdict, row.state) == (Verdict.UNKNOWN, CandidateState.OPEN)
+    assert undecided_by(row.evidence)[0] is Undecided.CONTRADICTION
+    assert "shop" in str(row.evidence["reason"])
+    assert world.broker.ends == []
 
 
 def test_a_tombstone_of_another_database_ends_nothing_while_the_half_names_one_without_a_row() -> None:
