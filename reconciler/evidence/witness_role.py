@@ -13,6 +13,7 @@ from reconciler.sql.database_time import database_now_ms
 from reconciler.sql.engines import reading
 from reconciler.sql.identity import SIGN_OF_LIFE_ID
 from reconciler.sql.products import THE_SERVER, Product, product_of
+from reconciler.sql.table_shapes import is_unlogged
 from reconciler.sql.tables import inbox, is_view, outbox, outbox_identity
 from reconciler.sql.witness_database import DatabaseRole, WitnessDatabase, rows_hidden
 
@@ -24,10 +25,12 @@ OLD_SIGN_OF_LIFE = Code("evidence.old-sign-of-life", kind=Field.FACT, seconds=Fi
 SIGN_OF_LIFE_AHEAD = Code("evidence.sign-of-life-ahead", kind=Field.FACT, seconds=Field.NUMBER)
 NO_SWEEP = Code("evidence.no-sweep")
 VIEW = Code("evidence.view")
+UNLOGGED = Code("evidence.unlogged")
 SHOW_EVERY_ROW = Code("evidence.show-every-row", tree=Field.NAME)
 INBOX_AT_PRIMARY = Code("evidence.inbox-at-primary")
 OUTBOX_AT_PRIMARY = Code("evidence.outbox-at-primary")
 LEAD_TO_TABLE = Code("evidence.lead-to-table", tree=Field.NAME)
+SET_LOGGED = Code("evidence.set-logged", tree=Field.NAME)
 NO_REPLICA = Code("evidence.no-replica")
 LIFE_COMES = Code("evidence.life-comes")
 LET_SWEEP_RUN = Code("evidence.let-sweep-run")
@@ -53,13 +56,15 @@ class WitnessRole:
     product: Product = THE_SERVER
     #: True if a view is read instead of a table.
     is_view: bool = False
+    #: True if a crash of the server empties the table (PostgreSQL).
+    is_unlogged: bool = False
 
     @property
     def is_doubted(self) -> bool:
         """True unless the database provably shows every existing row."""
         is_unswept = self.tree == "outbox" and self.swept_seconds is None
         is_primary = self.role.is_primary is True and not self.unread
-        return not is_primary or self.role.hides_rows or self.is_view or is_unswept
+        return not is_primary or self.role.hides_rows or self.is_view or self.is_unlogged or is_unswept
 
     def is_swept(self, within_seconds: float) -> bool:
         """Returns True if a sweep wrote a sign of life within this time. A sign of life that lies a minute in the
@@ -70,7 +75,7 @@ class WitnessRole:
         """Returns True if the database proves no absence. A row that a blind database lacks may be committed, but gets
         no verdict and no repair. An inbox that may hide rows is not blind, because without this inbox nothing would be
         repaired."""
-        if self.role.hides_rows and self.tree == "outbox":
+        if self.is_unlogged or (self.role.hides_rows and self.tree == "outbox"):
             return True
         return self.role.is_primary is False and (self.role.swept_at_ms is None or not self.is_swept(within_seconds))
 
@@ -82,6 +87,8 @@ class WitnessRole:
             found.append(no_sweep())
         if self.is_view:
             found.append(VIEW())
+        if self.is_unlogged:
+            found.append(UNLOGGED())
         return (*found, rows_hidden()) if self.role.hides_rows else tuple(found)
 
     @property
@@ -98,6 +105,8 @@ class WitnessRole:
 
     def what_proves(self, within_seconds: float) -> tuple[Fact, ...]:
         """Returns the acts after which a doubted database proves absences."""
+        if self.is_unlogged:
+            return (SET_LOGGED(tree=self.tree),)
         if self.role.hides_rows:
             return (SHOW_EVERY_ROW(tree=self.tree),)
         if self.is_blind(within_seconds):
@@ -124,7 +133,7 @@ def read_role(engine: sa.Engine, *, database: Fact, tree: str) -> WitnessRole:
     """Asks one database for its role. Raises DatabaseAway, or ConfigurationError if the tables are missing."""
     is_outbox = tree == "outbox"
     witness = WitnessDatabase(engine, outbox if is_outbox else inbox, is_outbox=is_outbox)
-    role = witness.role()
+    role, table = witness.role(), (outbox if is_outbox else inbox).name
     return WitnessRole(
         database=database,
         tree=tree,
@@ -133,7 +142,8 @@ def read_role(engine: sa.Engine, *, database: Fact, tree: str) -> WitnessRole:
         unread=witness.unread(),
         remedies=() if role.is_primary is not False else witness.remedies(is_node=role.is_node),
         product=product_of(engine),
-        is_view=_is_view(engine, (outbox if is_outbox else inbox).name),
+        is_view=_is_view(engine, table),
+        is_unlogged=is_unlogged(engine, table),
     )
 
 

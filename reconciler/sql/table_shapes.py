@@ -1,7 +1,8 @@
 """Compares the tables of a database with their definitions: what a person dropped, renamed or altered.
 
 Promises rest on the primary keys and unique indexes, on the types of columns, and on transactions: without its primary
-key an inbox takes a message twice, and an outbox without transactions keeps the row of an order that was rolled back.
+key an inbox takes a message twice, an outbox without transactions keeps the row of an order that was rolled back, and a
+crash of the server empties an UNLOGGED table of PostgreSQL.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ WITHOUT_TRANSACTIONS = (
     "JOIN information_schema.ENGINES AS e ON e.ENGINE = t.ENGINE "
     "WHERE t.TABLE_SCHEMA = DATABASE() AND LEFT(t.TABLE_NAME, 11) = 'reconciler_' AND e.TRANSACTIONS = 'NO'"
 )
+#: Names of our tables of PostgreSQL that a crash of the server empties, or a partition of which it empties.
+_UNLOGGED = (
+    "SELECT one.relname FROM pg_catalog.pg_class AS one "
+    "WHERE LEFT(one.relname, 11) = 'reconciler_' AND one.relkind IN ('r', 'p') AND pg_table_is_visible(one.oid) "
+    "AND (one.relpersistence = 'u' OR EXISTS (SELECT 1 FROM pg_catalog.pg_inherits AS part JOIN pg_catalog.pg_class "
+    "AS of_it ON of_it.oid = part.inhrelid WHERE part.inhparent = one.oid AND of_it.relpersistence = 'u'))"
+)
 
 #: The engines of the ledger's tables are looked at again after this time.
 TRANSACTIONS_SECONDS = 10.0
@@ -55,6 +63,8 @@ class TableShapes:
     columns: Sequence[str] = field(default_factory=list)
     #: "table (ENGINE)".
     without_transactions: Sequence[str] = field(default_factory=list)
+    #: Names of tables that a crash of the server empties.
+    unlogged: Sequence[str] = field(default_factory=list)
     #: "table (column, column)": an index that does not exist. Statements become slow.
     indexes: Sequence[str] = field(default_factory=list)
 
@@ -72,6 +82,7 @@ def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
         indexes = {table.name: _indexes(inspector, table.name) for table in known}
         columns = {table.name: {one["name"]: one for one in inspector.get_columns(table.name)} for table in known}
         without_transactions = _without_transactions(connection, tree) if has_engines(engine) else []
+        unlogged = _unlogged(connection) if dialect == "postgresql" else frozenset()
     return TableShapes(
         missing=_missing(engine, tables, metadata, present),
         not_unique=[
@@ -82,6 +93,7 @@ def read_shapes(engine: sa.Engine, tree: str) -> TableShapes:
         ],
         columns=[text for table in known for text in _altered(table, columns[table.name], dialect)],
         without_transactions=without_transactions,
+        unlogged=sorted(unlogged & metadata.tables.keys()),
         indexes=[
             f"{table.name} ({', '.join(names)})"
             for table in known
@@ -142,6 +154,25 @@ def has_engines(engine: sa.Engine) -> bool:
     return engine.dialect.name in ("mysql", "mariadb")
 
 
+def require_lasting_rows(engine: sa.Engine, table: str) -> None:
+    """Raises ConfigurationError if rows of the table prove nothing: the table keeps those of transactions that were
+    rolled back, or loses those that were committed. Raises DatabaseAway."""
+    require_transactions(engine, table)
+    if is_unlogged(engine, table):
+        raise ConfigurationError(
+            f"{shown(engine)}: {table} is UNLOGGED, so that a crash of the server empties it: "
+            f"ALTER TABLE {table} SET LOGGED"
+        )
+
+
+def is_unlogged(engine: sa.Engine, table: str) -> bool:
+    """Returns True if a crash of the server empties the table. Raises DatabaseAway."""
+    if engine.dialect.name != "postgresql":
+        return False
+    with reading(engine) as connection:
+        return table in _unlogged(connection)
+
+
 def require_transactions(engine: sa.Engine, table: str) -> None:
     """Raises ConfigurationError if the table keeps rows of transactions that were rolled back. Raises DatabaseAway."""
     if not has_engines(engine):
@@ -173,6 +204,13 @@ def _engines(connection: sa.Connection, sql: str = WITHOUT_TRANSACTIONS) -> dict
         if error.connection_invalidated:
             raise
         return {}  # another product, whose catalogue differs
+
+
+def _unlogged(connection: sa.Connection) -> frozenset[str]:
+    try:
+        return frozenset(str(name) for name in connection.exec_driver_sql(_UNLOGGED).scalars())
+    except DBAPIError:  # another product, whose catalogue differs
+        return frozenset()
 
 
 def _unique(inspector: sa.Inspector, table: str) -> set[frozenset[str | None]]:

@@ -41,7 +41,7 @@ from reconciler.sql.engines import reading, translated_errors
 from reconciler.sql.identity import IDENTITY_ID, SIGN_OF_LIFE_ID
 from reconciler.sql.key_probes import probe, with_keys
 from reconciler.sql.silence import slowness_of
-from reconciler.sql.table_shapes import require_transactions
+from reconciler.sql.table_shapes import require_lasting_rows
 from reconciler.sql.tables import column_names, outbox_identity
 from reconciler.sql.timely_pages import TimelyPages
 
@@ -270,7 +270,7 @@ class WitnessDatabase:
         #: The last sign of life that was seen, and the time up to which this sign proves that every row is here.
         self._life: tuple[int, int] | None = None
         self._words: _Words | None = None
-        self._has_transactions = False
+        self._has_lasting_rows = False
         #: Maximum number of keys of one statement; None as long as no statement was too slow.
         self._keys_max: int | None = None
 
@@ -283,11 +283,11 @@ class WitnessDatabase:
         If the database ends a statement because of its time, its keys are halved. Later calls begin with that number of
         keys, which each call doubles. If the halves are too slow, the table is spared for a while. `now_ms`: the time
         by another clock of the caller, which counts if it is later than this host's. Raises DatabaseAway. Raises
-        ConfigurationError, also if the table keeps rows of transactions that were rolled back: they prove nothing.
+        ConfigurationError, also if rows of the table prove nothing: rolled back ones stay, or a crash empties it.
         """
-        if not self._has_transactions:
-            require_transactions(self.engine, self._table)
-            self._has_transactions = True
+        if not self._has_lasting_rows:
+            require_lasting_rows(self.engine, self._table)
+            self._has_lasting_rows = True
         slowness = slowness_of(self.engine, self._table)
         with nullcontext() if slowness is None else slowness.asking():
             role, rows = self._probe(query, column, keys)

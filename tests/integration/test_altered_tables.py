@@ -12,12 +12,14 @@ from checkback_consumers.effect import SqlInbox
 from checkback_consumers.inbox import InboxEntry, enter_inbox
 from checkback_producers.outbox import SqlOutbox
 from reconciler.clock import ManualClock
+from reconciler.commands.status.primaries import doubted_witnesses
 from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind, Rung
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
+from reconciler.evidence.witness_role import read_role
 from reconciler.ledger.sql_ledger import SqlLedger
 from reconciler.policy.commit_evidence import CommitSource
 from reconciler.policy.evidence import Presence
@@ -25,6 +27,8 @@ from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
 from reconciler.sql.table_shapes import TRANSACTIONS_SECONDS, TableShapes, read_shapes
+from reconciler.wiring.databases import database_fact
+from reconciler.words import said
 from tests.integration.producers.test_texts_that_are_changed import entry_of_key
 from tests.unit.consumers.messages import new_key
 
@@ -36,6 +40,7 @@ ALTERED = {
         ("ALTER TABLE reconciler_inbox ALTER unique_key TYPE CHAR(255)", "columns", ".unique_key CHAR(255)"),
         ("ALTER TABLE reconciler_inbox ALTER applied_at_ms TYPE INTEGER", "columns", ".applied_at_ms INTEGER"),
         ("DROP INDEX ix_reconciler_inbox_consumer_applied", "indexes", "(consumer_group, applied_at_ms)"),
+        ("ALTER TABLE reconciler_inbox SET UNLOGGED", "unlogged", ""),
     ],
     "mysql": [
         ("ALTER TABLE reconciler_inbox DROP PRIMARY KEY", "not_unique", "(consumer_group, unique_key)"),
@@ -57,6 +62,10 @@ def engine(request: pytest.FixtureRequest) -> Iterator[sa.Engine]:
     opened = open_engine(url)
     yield opened
     opened.dispose()
+
+
+def subscription_of(group: str) -> Subscription:
+    return Subscription(environment="test", topic="ORDERS", group=group)
 
 
 def execute(engine: sa.Engine, statement: str) -> None:
@@ -113,7 +122,7 @@ def test_rows_of_tables_that_keep_what_was_rolled_back_prove_nothing_until_they_
     """Plug-ins of 0.2.0 write them."""
     key, other = new_key(), new_key()
     secret = SecretText(engine.url.render_as_string(hide_password=False))
-    subscription = Subscription(environment="test", topic="ORDERS", group="billing")
+    subscription = subscription_of("billing")
     with closing(SqlOutbox(secret)) as outbox, engine.begin() as connection:
         outbox.record(connection, entry_of_key(key))
         enter_inbox(connection, InboxEntry(group="billing", unique_key=key, topic="ORDERS"))
@@ -154,6 +163,32 @@ def test_a_ledger_that_keeps_what_was_rolled_back_takes_nothing_until_it_is_alte
     execute(engine, "ALTER TABLE reconciler_candidate ENGINE=InnoDB")
     for write in writes.values():
         write()
+
+
+@pytest.mark.parametrize("engine", [POSTGRES], indirect=True)
+@pytest.mark.parametrize("tree", ["outbox", "inbox"])
+def test_a_table_that_a_crash_of_its_server_empties_proves_nothing_until_it_is_logged(
+    engine: sa.Engine, tree: str
+) -> None:
+    secret, subscription = SecretText(engine.url.render_as_string(hide_password=False)), subscription_of("billing")
+    key = new_key()
+    sources = [CommitSource(producer_group="shop", topics=frozenset({"ORDERS"}), url=secret)]
+    with closing(SqlOutboxReader(sources)) as reader:
+        inboxes = SqlInboxEvidence({subscription: [engine]})
+
+        def presence() -> Presence:
+            if tree == "inbox":
+                return inboxes.look_up(subscription, [key])[key].presence
+            return reader.look_up("ORDERS", {key: WHENEVER_COMMITTED_MS})[key].presence
+
+        execute(engine, f"ALTER TABLE reconciler_{tree} SET UNLOGGED")
+        role = read_role(engine, database=database_fact(tree, "orders"), tree=tree)
+        assert (presence(), role.is_blind(300.0), role.is_doubted) == (Presence.UNKNOWN, True, True)
+        (line,) = doubted_witnesses([role], within_seconds=300.0)
+        assert f"ALTER TABLE reconciler_{tree} SET LOGGED" in said(line)
+        execute(engine, f"ALTER TABLE reconciler_{tree} SET LOGGED")
+        role = read_role(engine, database=database_fact(tree, "orders"), tree=tree)
+        assert (presence(), role.is_blind(300.0)) == (Presence.ABSENT, False)
 
 
 def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:

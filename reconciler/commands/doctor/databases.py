@@ -30,6 +30,8 @@ COLUMNS_ALTERED = Code("doctor.columns-altered", columns=Field.NAMES)
 GIVE_TYPES = Code("doctor.give-types")
 NO_TRANSACTIONS = Code("doctor.no-transactions", tables=Field.NAMES)
 GIVE_ENGINE = Code("doctor.give-engine")
+UNLOGGED_TABLES = Code("doctor.unlogged-tables", tables=Field.NAMES)
+LET_LOG = Code("doctor.let-log")
 NO_INDEX = Code("doctor.no-index", indexes=Field.NAMES)
 MAKE_INDEXES = Code("doctor.make-indexes")
 CORRECT_OR_UPGRADE = Code("doctor.correct-or-upgrade", setting=Field.NAME, tree=Field.NAME)
@@ -109,6 +111,10 @@ def _altered(database: ConfiguredDatabase, shapes: TableShapes, revision: Diagno
     if shapes.without_transactions:
         found = NO_TRANSACTIONS(tables=tuple(shapes.without_transactions))
         yield Diagnosis(check=check, level="fail", found=found, remedy=GIVE_ENGINE())
+    if shapes.unlogged:
+        yield Diagnosis(
+            check=check, level="fail", found=UNLOGGED_TABLES(tables=tuple(shapes.unlogged)), remedy=LET_LOG()
+        )
     if shapes.columns:
         found = COLUMNS_ALTERED(columns=tuple(shapes.columns))
         yield Diagnosis(check=check, level="fail", found=found, remedy=GIVE_TYPES())
