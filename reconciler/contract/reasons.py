@@ -79,6 +79,7 @@ TAGS_DIFFER = Code("reason.tags-differ", tags=Field.NAMES)
 COPIES_UNKNOWN = Code("reason.copies-unknown", **_WITNESS)
 COPY_GONE = Code("reason.copy-gone")
 COPY_MAY_BE_GONE = Code("reason.copy-may-be-gone")
+SEEN_COPY_GONE = Code("reason.seen-copy-gone")
 COPY_MAY_BE_GONE_BESIDE_OTHER_TAGS = Code(
     "reason.copy-may-be-gone-beside-other-tags", number=Field.NUMBER, unique_keys=Field.NAMES
 )

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from reconciler.contract.defaults import RETENTION_SECONDS, SKEW_MARGIN_SECONDS
 from reconciler.contract.facts import Fact
-from reconciler.contract.reasons import COPY_MAY_BE_GONE
+from reconciler.contract.reasons import COPY_MAY_BE_GONE, SEEN_COPY_GONE
 from reconciler.contract.trace_context import traceparent_of
 from reconciler.contract.unique_key import is_digits
 from reconciler.contract.verdicts import Verdict
@@ -272,7 +272,21 @@ class CaseFile(ABC):
         """
         if all(self.of_group[p.group].shows_effects for p in self.reached):
             return None
+        if (gone := self.gone_copy) is not None:
+            return gone
         return COPY_MAY_BE_GONE() if self.may_lack_copies(seen_ms, now_ms=now_ms, sent_ms=sent_ms) else None
+
+    @property
+    def gone_copy(self) -> Fact | None:
+        """Returns a fact if a committed copy that an earlier look saw is gone, and a group that a send would reach
+        shows no effects. Whatever the age of the message: brokers with a full disk delete early."""
+        unseen = [plan.group for plan in self.reached if not self.of_group[plan.group].shows_effects]
+        is_gone = self.own_copies is not None and self.own_copies.is_absent
+        return SEEN_COPY_GONE() if is_gone and unseen and self.saw_copy(unseen) else None
+
+    @abstractmethod
+    def saw_copy(self, groups: Sequence[str]) -> bool:
+        """Returns True if an earlier look saw a committed copy that one of these groups may have been given."""
 
     def may_lack_copies(self, seen_ms: int, *, now_ms: int, sent_ms: int | None = None) -> bool:
         """Returns True if a copy that nobody saw may have been delivered and then deleted by age. The times are those

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from reconciler.contract.facts import Fact
@@ -17,7 +17,7 @@ from reconciler.policy.inquiry.case_file import CaseFile, GroupAnswers, Question
 from reconciler.policy.inquiry.delivery import difference
 from reconciler.policy.plan import SubscriptionPlan, TopicPlan
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
-from reconciler.policy.ports.ledger import LOST_WITHOUT_INBOX, Candidate, Repair
+from reconciler.policy.ports.ledger import COMMITTED_AT, COPY_SEEN, LOST_WITHOUT_INBOX, Candidate, Repair
 
 #: A field of the evidence: the number of consecutive looks that met an unreadable value.
 DAMAGED_LOOKS = "damaged_looks"
@@ -69,6 +69,10 @@ class Suspect(CaseFile):
     def was_lost(self) -> bool:
         """True if the loss of the key was proved earlier."""
         return self.known is not None and self.known.loss_verdict is not None
+
+    def saw_copy(self, groups: Sequence[str]) -> bool:
+        """Returns True if an earlier look saw a committed copy."""
+        return self.known is not None and self.known.saw_copy and self.plan.group in groups
 
     @property
     def redis_now_ms(self) -> int | None:
@@ -161,6 +165,8 @@ def evidence_of(
         elif any(effect.content_digest is None for effect in (inbox.records if inbox is not None else ())):
             evidence["compared"] = EFFECT_NOT_COMPARED()
     evidence |= _places(suspect, suspect.message)
+    if COMMITTED_AT not in evidence and suspect.saw_copy(() if suspect.group.shows_effects else (suspect.plan.group,)):
+        evidence[COPY_SEEN] = True
     if (traceparent := suspect.traceparent) is not None:
         evidence[TRACEPARENT] = traceparent
     if suspect.damaged_looks:
@@ -232,7 +238,7 @@ def _places(suspect: Suspect, row: Recorded | None) -> dict[str, object]:
     message was given to groups too early."""
     found: dict[str, object] = {GIVEN_MS: suspect.given_ms} if suspect.lies_before(suspect.plan) else {}
     others: list[Fact] = []
-    copies = (("committed_at", suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
+    copies = ((COMMITTED_AT, suspect.copies), ("half_at", suspect.halves), ("parked_at", suspect.parked))
     for name, lookup in copies:
         for copy in lookup.records if lookup is not None else ():
             place, why = f"{copy.broker}@{copy.commit_log_offset}", difference(copy, row)

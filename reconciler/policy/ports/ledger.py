@@ -20,6 +20,10 @@ from reconciler.policy.evidence import StoredMessage
 DISMISSED_AT_MS = "dismissed_at_ms"
 #: A field of the evidence: true if the loss was proved while the group had no inbox. Later looks keep the field.
 LOST_WITHOUT_INBOX = "lost_without_inbox"
+#: A field of the evidence: the place of the newest committed copy that this look saw.
+COMMITTED_AT = "committed_at"
+#: A field of the evidence: true if an earlier look saw a committed copy. Later looks keep the field.
+COPY_SEEN = "copy_seen"
 #: Hexadecimal digits of the word for the state that a person saw.
 SEEN_DIGITS = 32
 
@@ -57,6 +61,11 @@ class Candidate:
         row, so a missing row does not prove a missing effect."""
         has_no_inbox = self.evidence.get("weaker") is True and "inbox" not in self.evidence  # an inbox is asked first
         return self.loss_verdict is not None and (has_no_inbox or self.evidence.get(LOST_WITHOUT_INBOX) is True)
+
+    @property
+    def saw_copy(self) -> bool:
+        """True if a look saw a committed copy. Brokers may have deleted the copy since, also early."""
+        return COMMITTED_AT in self.evidence or self.evidence.get(COPY_SEEN) is True
 
     @property
     def took_effect_dismissed(self) -> bool:

@@ -17,14 +17,14 @@ proof.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from reconciler.clock import Backoff
 from reconciler.contract.facts import Fact
-from reconciler.contract.kept_facts import NOT_SENT, UNREAD_VERDICT
+from reconciler.contract.kept_facts import COPY_THERE, NOT_SENT, POSITIONS, UNREAD_VERDICT
 from reconciler.contract.reasons import OTHER_EFFECT_OF
 from reconciler.contract.row_rules import FINISHED_REPAIRS
 from reconciler.contract.tables import CandidateState, HoldKind, RepairState, Rung
@@ -196,6 +196,12 @@ class RepairCase(CaseFile):
         row, over = self.verdicts.get(plan.group), {Verdict.DELIVERED}
         over |= {Verdict.CONSUMED} if plan.asks_effects else set()
         return row is not None and row.state is CandidateState.SETTLED and row.verdict in over
+
+    def saw_copy(self, groups: Sequence[str]) -> bool:
+        """Returns True if the last look of this repair, or a verdict of one of the groups, saw a committed copy."""
+        why, verdicts = self.repair.answer_fact, (self.verdicts.get(group) for group in groups)
+        is_seen = why is not None and why.code in (POSITIONS, COPY_THERE)
+        return is_seen or any(row is not None and row.saw_copy for row in verdicts)
 
     def was_lost_without_inbox(self, group: str) -> bool:
         """Returns True if the group may have applied the message without a row: it had no inbox when the loss was

@@ -524,7 +524,8 @@ def _sent(case: RepairCase) -> Question | RepairStep:
     if not isinstance(copies, Lookup):
         return copies
     if copies.is_absent:
-        return _write(case, RepairState.OPEN, UNCONSUMED(), goes_on=True)
+        gone = case.gone_copy
+        return _failed(case, gone) if gone else _write(case, RepairState.OPEN, UNCONSUMED(), goes_on=True)
     positions = case.group_positions()
     return positions if isinstance(positions, Question) else _by_group_positions(case, positions)
 

@@ -58,6 +58,32 @@ def test_a_delivered_message_is_not_sent_again_once_brokers_have_deleted_it(worl
     assert (world.repair(key(1)), world.broker.republished, len(world.deliveries)) == (None, [], 1)
 
 
+@pytest.mark.parametrize("away", [False, True], ids=["seen by the last look", "seen before a broker was away"])
+def test_a_delivered_message_that_was_seen_is_not_sent_again_where_a_full_disk_makes_brokers_delete_early(
+    world: World, away: bool
+) -> None:
+    world.broker.commit(committed(world))
+    rounds(world, 20)
+    assert verdict(world) == (CandidateState.OPEN, "UNKNOWN", "reason.without-inbox")
+    if away:
+        world.broker.unknown.add("copies")
+        rounds(world, 60)
+        world.broker.unknown.clear()
+    everything_is_deleted(world)
+    rounds(world, 60)
+    assert verdict(world) == (CandidateState.QUARANTINED, "QUARANTINED", "reason.given-up")
+    assert (world.repair(key(1)), world.broker.republished, len(world.deliveries)) == (None, [], 1)
+
+
+def test_a_repaired_message_is_not_repaired_again_where_a_full_disk_makes_brokers_delete_early(world: World) -> None:
+    committed(world)
+    rounds(world, 40)
+    assert len(world.deliveries) == 1
+    everything_is_deleted(world)
+    rounds(world, 60)
+    assert (len(world.broker.ends), world.broker.republished, len(world.deliveries)) == (1, [], 1)
+
+
 def test_a_message_whose_announcement_came_days_late_is_not_sent_again(world: World) -> None:
     """No row of the ledger tells that it was delivered."""
     half = committed(world, announces=False)
@@ -81,7 +107,7 @@ def test_a_repaired_message_is_not_repaired_again_once_brokers_have_deleted_it(w
     repair = world.repair(key(1))
     assert repair is not None
     assert repair.why is not None
-    assert (repair.state, repair.why.code.name) == (RepairState.FAILED, "reason.copy-may-be-gone")
+    assert (repair.state, repair.why.code.name) == (RepairState.FAILED, "reason.seen-copy-gone")
     assert (len(world.broker.ends), world.broker.republished, len(world.deliveries)) == (1, [], 1)
     assert verdict(world)[:2] == (CandidateState.QUARANTINED, "QUARANTINED")
 
