@@ -174,6 +174,7 @@ def test_what_a_dead_attempt_had_looked_up_is_looked_up_again(tmp_path: Path) ->
         announced=(),
         announced_before=(),
         consumed=(),
+        repaired=(),
         whole_outboxes=(),
         given_inboxes=(),
         ranges={"inbox/inbox-0-0000.parquet": (0,)},

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reconciler.audit.collect.asking import Asking, Progress, Runner, Waiting
 from reconciler.audit.collect.coverage import CountedTable
-from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence
+from reconciler.audit.collect.deleted import Lacking, ages_to_ask, earliest, missing_evidence, missing_repairs
 from reconciler.audit.collect.lookups import EffectsPlace, InboxPlace, OutboxPlace, PrefixLookups
 from reconciler.audit.collect.ranges import is_cut, ranges
 from reconciler.audit.collect.request import Request, evidence_document
@@ -55,6 +55,7 @@ from reconciler.contract.evidence_layout import (
     REPAIR_EVIDENCE,
 )
 from reconciler.contract.history_row import ANNOUNCED, CONSUMED, PREFIXES
+from reconciler.contract.history_row import REPAIR as REPAIR_STREAM
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import CANDIDATE, INBOX, OUTBOX, REPAIR, ROUND
@@ -360,6 +361,9 @@ def _lookups(request: Request, folder: Path, history: HistoryState, files: Mappi
                 announced=_between(of(ANNOUNCED, prefixes), window[0], closes_ms),
                 announced_before=_between(of(ANNOUNCED, prefixes), window[0] - DAY_MS, window[0]),
                 consumed=_between(of(CONSUMED, prefixes), request.since_ms, closes_ms + DAY_MS),
+                repaired=()
+                if request.sources.ledger is None
+                else tuple(file for file in of(REPAIR_STREAM, prefixes) if file.last_ms >= window[0]),
                 whole_outboxes=tuple(topic for topic in request.topics if wanted[topic] <= given),
                 given_inboxes=tuple(
                     (s.topic, s.group, s.tags)
@@ -408,5 +412,6 @@ def _require_rows(request: Request, lacking: Mapping[Lacking, int], asking: Aski
         skew_bound_ms=request.skew_bound_ms,
         collected_at_ms=request.collected_at_ms,
     )
+    lines += missing_repairs(lacking, request.sources.ledger)
     if lines:
         raise AuditError("inputs", "\n".join(lines))

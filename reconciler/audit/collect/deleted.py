@@ -4,6 +4,9 @@ Without this check every message of an old day would look lost, or every effect 
 names keys whose rows must have existed: an announced key had an outbox row, and a consumed key had an inbox row of the
 group. Without a history a settled outbox row proves an inbox row, and nothing proves a deleted outbox row. A key
 without a row is a violation if the table has other rows of that age. Otherwise the row is missing evidence.
+
+The history names repairs, too. `run` writes a repair into the ledger first, and deletes it after `ledger.keep_days`.
+So a repair that the ledger lacks is missing evidence at any age: its message would look as if nobody had sent it again.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from reconciler.audit.collect.selection import Selection, oldest_ms
 from reconciler.audit.collect.sources import Source
-from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE
-from reconciler.contract.tables import INBOX, OUTBOX, OutboxState
+from reconciler.contract.evidence_layout import INBOX_EVIDENCE, OUTBOX_EVIDENCE, REPAIR_EVIDENCE
+from reconciler.contract.tables import INBOX, OUTBOX, REPAIR, OutboxState
 
 #: (`outbox` or `inbox`, topic, group). The group of an outbox is "", because the key names no producer group.
 Lacking = tuple[str, str, str]
@@ -64,6 +67,8 @@ def ages_to_ask(
     found: list[AgeOfRows] = []
     for one in sorted(lacking):
         table, topic, group = one
+        if table == REPAIR_EVIDENCE.name:  # its absence is proof enough
+            continue
         if table == INBOX_EVIDENCE.name:
             found += [
                 AgeOfRows(lacking=one, source=source, selection=selection, columns=("applied_at_ms",))
@@ -107,3 +112,14 @@ def missing_evidence(
             "or audit a later window"
         )
     return lines
+
+
+def missing_repairs(lacking: Mapping[Lacking, int], ledger: Source | None) -> list[str]:
+    """Writes one line per topic whose repairs the history has and the ledger has no more. Pure."""
+    return [
+        f"missing evidence: {ledger}: history has repairs of messages of {topic} from {at_ms} ms on, whose rows are "
+        f"gone from {REPAIR.name}: deleted after ledger.keep_days, or is this another ledger? Give a copy that has "
+        "them, or no ledger: then the rules about repairs are listed as not checked"
+        for (table, topic, _), at_ms in sorted(lacking.items())
+        if table == REPAIR_EVIDENCE.name
+    ]

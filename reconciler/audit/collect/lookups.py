@@ -31,8 +31,8 @@ from reconciler.audit.collect.writer import PrefixWriter, WrittenFile
 from reconciler.audit.errors import AuditError
 from reconciler.audit.history.table import bytes_of, stream_table
 from reconciler.audit.places import open_folder
-from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE
-from reconciler.contract.history_row import ANNOUNCED, CONSUMED
+from reconciler.contract.evidence_layout import EFFECTS_EVIDENCE, INBOX_EVIDENCE, OUTBOX_EVIDENCE, REPAIR_EVIDENCE
+from reconciler.contract.history_row import ANNOUNCED, CONSUMED, REPAIR
 from reconciler.contract.manifest import HistoryFile
 from reconciler.contract.schema import Table
 from reconciler.contract.tables import OutboxState
@@ -129,6 +129,8 @@ class PrefixLookups:
     announced_before: tuple[HistoryFile, ...]
     #: `consumed` files with rows of the time in which keys of the window may be consumed.
     consumed: tuple[HistoryFile, ...]
+    #: `repair` files with rows from the window's start on, if a ledger was given. Each repair has a row in the ledger.
+    repaired: tuple[HistoryFile, ...]
     #: Topics whose outboxes were all given. Each committed key of these topics must have a row.
     whole_outboxes: tuple[str, ...]
     #: Topic, group and tags (None: all) of each given inbox. Each consumed key must have a row in the inbox.
@@ -199,6 +201,7 @@ def look_up(lookups: PrefixLookups) -> LookUpResult:
                     _ask(outbox.source, outbox.selection, _without(_joined(wanted), seen[topic].outbox), writer.add)
             written += writer.close()
     lacking = {**_outbox_lacks(lookups, seen, written), **_inbox_lacks(lookups, seen, written)}
+    lacking |= _ledger_lacks(lookups, seen)
     return LookUpResult(files=tuple(written), undated=undated, lacking=lacking)
 
 
@@ -322,6 +325,20 @@ def _inbox_lacks(
     return found
 
 
+def _ledger_lacks(lookups: PrefixLookups, seen: Mapping[str, _TopicKeys]) -> dict[Lacking, int]:
+    """Finds for each topic the earliest commit of the window whose repair is in the history and not in the ledger."""
+    found: dict[Lacking, int] = {}
+    for topic in lookups.topics if lookups.repaired else ():
+        repaired = _of_history(lookups, lookups.repaired, REPAIR, topic)["key"]
+        there = keys_of_ranges(lookups, REPAIR_EVIDENCE.name, topic)
+        commits = seen[topic].commits
+        commits = commits.filter(pc.is_in(commits["key"], value_set=_without(repaired, there)))
+        earliest_ms = pc.min(commits["created_at_ms"]).as_py()
+        if earliest_ms is not None:
+            found[REPAIR_EVIDENCE.name, topic, ""] = earliest_ms
+    return found
+
+
 def _settled(lookups: PrefixLookups, topic: str, tags: tuple[str, ...] | None) -> pa.ChunkedArray:
     """Finds keys whose outbox row is settled.
 
@@ -360,14 +377,15 @@ def _of_history(
 
 
 def history_rows(history: str, file: HistoryFile, stream: Table) -> pa.Table:
-    """Reads key, topic, consumer_group and at_ms. Raises AuditError("inputs") for a file that fails a check."""
+    """Reads key, topic, at_ms and, if the stream has it, consumer_group. Raises AuditError("inputs") for a file that
+    fails a check."""
     problems: list[str] = []
     with reading_files(f"--history {history}", history):
         data = bytes_of(*open_folder(history), file)
     table = stream_table(data, file, stream, problems)
     if table is None:
         raise AuditError("inputs", "\n".join(problems))
-    return table.select(["key", "topic", "consumer_group", "at_ms"])
+    return table.select([name for name in ("key", "topic", "consumer_group", "at_ms") if name in table.column_names])
 
 
 def _written(
