@@ -45,7 +45,6 @@ class LossyTransport:
     """Drops END_TRANSACTION and check-backs of keys whose fate is a loss. Shared by threads."""
 
     def __init__(self, truth: Path) -> None:
-        self._truth = truth
         self._lock = threading.Lock()
         self._db: sqlite3.Connection = sqlite3.connect(truth, timeout=30, check_same_thread=False)
 

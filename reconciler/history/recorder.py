@@ -74,7 +74,6 @@ class HistoryRecorder:
         self._place = place
         self._read_positions = read_positions
         self._counters = counters
-        self._clock = clock
         self._positions: HistoryPositions | None = None
         self._marks: dict[Shard, RoundMark] = {}
         #: Rounds of the marks, if this process or the ledger knows the rounds.

@@ -423,7 +423,6 @@ def test_a_round_that_only_the_ledger_knows_is_a_gap(history: WrittenHistory) ->
     assert [gap.why for gap in state.gaps] == [
         "the ledger stored generations 7 to 8 of epoch test:0, history lacks them"
     ]
-    assert state.ledger_rounds == 122
 
 
 def test_rounds_whose_announcements_were_read_again_are_no_gap_and_those_beside_them_are(

@@ -69,8 +69,6 @@ class HistoryState:
     others: tuple[tuple[str, str], ...]
     #: Paths of the files that were read. A file has the digest that the manifest names, or `problems` lists the file.
     read: frozenset[str]
-    #: Number of the ledger's rounds in the window that the history should hold. None: no ledger was given.
-    ledger_rounds: int | None
 
     def of(self, stream: str, prefix: int | None = None) -> tuple[HistoryFile, ...]:
         """Lists the files of a stream and prefix."""
@@ -128,10 +126,7 @@ def check_history(
     declared, lost = (_rows(filesystem, base, files, stream, read, problems) for stream in (GAP, REREAD))
     gaps += _declared(declared, closes_ms, found)
     gaps += _before_declared(declared, closes_ms, found, start_ms)
-    counted = None if ledger_rounds is None else 0
-    if ledger_rounds is not None:
-        missing, counted = found.missing(ledger_rounds)
-        gaps += missing
+    gaps += () if ledger_rounds is None else found.missing(ledger_rounds)
     reread = {_reread(row) for row in lost if (row["topic"], row["consumer_group"]) in closes_ms}
     gaps = sorted({gap for gap in gaps if not any(_is_made_good(gap, by) for by in reread)}, key=_gap_order)
     touching, made_good = (
@@ -152,7 +147,6 @@ def check_history(
         rounds=found.count,
         others=tuple(sorted(rounds.others)),
         read=frozenset(read),
-        ledger_rounds=counted,
     )
 
 
@@ -396,5 +390,4 @@ def without_history(environment: str, subscriptions: Sequence[AuditedSubscriptio
         rounds=0,
         others=(),
         read=frozenset(),
-        ledger_rounds=None,
     )

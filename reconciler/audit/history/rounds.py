@@ -313,8 +313,8 @@ class RoundsByShard:
             lowest = newest if lowest is None else min(newest, lowest)
         return lowest
 
-    def missing(self, stored: pa.Table) -> tuple[list[HistoryGap], int]:
-        """Finds runs of rounds that the ledger has and the history lacks. Also counts the rounds that were compared.
+    def missing(self, stored: pa.Table) -> list[HistoryGap]:
+        """Finds runs of rounds that the ledger has and the history lacks.
 
         Rounds after a shard's newest captured round are no gap, because the history may lag. The watermark shows the
         lag.
@@ -326,16 +326,14 @@ class RoundsByShard:
             for life in of:
                 have[(*shard_key, life.epoch)] = life.generations
         gaps: list[HistoryGap] = []
-        compared = 0
         for key, generations, at_ms in _by_epoch(stored):
             known = at_ms <= newest.get(key[:3], 0)
             generations, first = np.unique(generations[known], return_index=True)
             at_ms = at_ms[known][first]
-            compared += len(generations)
             lacking = np.concatenate([[False], ~np.isin(generations, have.get(key, [])), [False]])
             edges = np.flatnonzero(lacking[1:] != lacking[:-1]).reshape(-1, 2)
             gaps += [_stored_only(key, generations[a:b], at_ms[a:b]) for a, b in edges.tolist()]
-        return gaps, compared
+        return gaps
 
 
 def _by_epoch(table: pa.Table) -> Iterator[tuple[EpochKey, Longs, Longs]]:

@@ -116,7 +116,6 @@ class KeyCodes:
     """Table that numbers distinct keys from 0, in the order in which new keys come."""
 
     def __init__(self, width: int) -> None:
-        self._width = width
         self._stored: Words = np.empty((0, width), np.uint64)
         self._bits = 0
         self._table: Codes = np.empty(0, np.int32)

@@ -208,7 +208,6 @@ class Repairer:
         self._reading = reading
         self._brokers = brokers
         self._sends = sends
-        self._outbox = outbox
         self._inbox = inbox
         self._candidates = candidates
         self._repairs = repairs

@@ -137,8 +137,6 @@ class Connection:
         self._writing = threading.Lock()
         self._waiting: dict[int, _Waiting] = {}
         self._closed_because: BrokerUnavailable | None = None
-        #: Frames that answer no waiting request, for example late answers.
-        self.unmatched = 0
         #: Refusals that were logged. Only the reader thread uses this set.
         self._told: set[str] = set()
         #: True once the peer has sent one good frame.
@@ -327,8 +325,7 @@ class Connection:
             return
         with self._lock:
             waiting = self._waiting.pop(command.opaque, None)
-        if waiting is None:
-            self.unmatched += 1
+        if waiting is None:  # a late answer
             return
         # A refusal becomes an error here. Callers read some of these codes as "nothing found", and would take a refusal
         # for an answer.
