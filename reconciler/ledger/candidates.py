@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +18,7 @@ from reconciler.contract.tables import CANDIDATE, CandidateState
 from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdict
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
+from reconciler.ledger.subscription_rows import named, of_subscription
 from reconciler.ledger.undecided import is_undecided, undecided_rows
 from reconciler.policy.ports.ledger import Candidate, UndecidedRows, VerdictEntry
 from reconciler.sql.key_probes import has_key, probe
@@ -55,6 +57,8 @@ _DISMISSAL = (
 _IS_BEFORE_SINCE = (candidate.c.state == CandidateState.SETTLED.value) & (
     candidate.c.verdict == Verdict.BEFORE_SINCE.value
 )
+
+_of = partial(of_subscription, rows=candidate)
 
 
 class SqlCandidates:
@@ -282,7 +286,7 @@ class SqlCandidates:
             c.environment == subscription.environment, c.state == _OPEN, is_far
         )
         far = furthest.order_by(c.next_at_ms.desc()).limit(ROWS_A_STATEMENT).subquery("far")
-        stranded = wanted(far).where(_of(subscription, far), far.c.updated_at_ms > now)
+        stranded = wanted(far).where(of_subscription(subscription, far), far.c.updated_at_ms > now)
         return [*found, *self._with_keys(stranded.limit(limit - len(found)), far)]
 
     def _with_keys(self, query: sa.Select[Any], rows: sa.FromClause = candidate) -> Sequence[Candidate]:
@@ -419,21 +423,9 @@ def _columns(rows: sa.FromClause) -> sa.Select[Any]:
     return sa.select(*(rows.c[name] for name in _NAMES))
 
 
-def _of(subscription: Subscription, rows: sa.FromClause = candidate) -> sa.ColumnElement[bool]:
-    return (
-        (rows.c.environment == subscription.environment)
-        & (rows.c.topic == subscription.topic)
-        & (rows.c.consumer_group == subscription.group)
-    )
-
-
 def _row(shard: Shard, seen: VerdictEntry, now_ms: int) -> dict[str, Any]:
     """Returns the row of a key that is judged for the first time."""
-    subscription = shard.subscription
-    return {
-        "environment": subscription.environment,
-        "topic": subscription.topic,
-        "consumer_group": subscription.group,
+    return named(shard.subscription) | {
         "unique_key": seen.unique_key,
         "shard": shard.number,
         "state": seen.state.value,

@@ -18,6 +18,7 @@ from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import FLOOR
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import NewerColumn
+from reconciler.ledger.subscription_rows import named, of_subscription
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor
 from reconciler.sql.tables import floor, is_whole_number
 
@@ -83,13 +84,7 @@ class SqlFloors:
         if after is None or not is_storable(broker) or not _is_number(queue_id):
             return  # no database can store this name: without a floor, the queue is read from its first announcement
         offset, proof = after
-        identity = {
-            "environment": subscription.environment,
-            "topic": subscription.topic,
-            "consumer_group": subscription.group,
-            "broker": broker,
-            "queue_id": int(queue_id),
-        }
+        identity = named(subscription) | {"broker": broker, "queue_id": int(queue_id)}
         now = self._database.now()
         values: dict[str, Any] = {"queue_offset": offset, "updated_at_ms": now}
         dialect = self._database.engine.dialect.name
@@ -117,12 +112,7 @@ class SqlFloors:
     ) -> Sequence[tuple[Mapping[str, Any], frozenset[str]]]:
         query = (
             sa.select(*_LEAST, floor.c.proof if self.keeps_proofs(connection) else sa.null())
-            .where(
-                floor.c.environment == subscription.environment,
-                floor.c.topic == subscription.topic,
-                floor.c.consumer_group == subscription.group,
-                wanted,
-            )
+            .where(of_subscription(subscription, floor), wanted)
             .order_by(floor.c.broker, floor.c.queue_id)
         )
         return [(read.values, read.damaged) for read in map(_ROWS.parse, connection.execute(query))]

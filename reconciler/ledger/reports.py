@@ -23,7 +23,8 @@ from reconciler.ledger.operator_actions import SqlOperatorActions, action_of
 from reconciler.ledger.outages import outage_of
 from reconciler.ledger.paging import Walk, done_by, equal, within
 from reconciler.ledger.rests import SqlRests
-from reconciler.ledger.rounds import newest_of_all, newest_of_shards, round_of, rounds_of
+from reconciler.ledger.rounds import newest_of_all, newest_of_shards, round_of
+from reconciler.ledger.subscription_rows import of_subscription
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
 from reconciler.sql.repair_claims import repair_of
@@ -221,7 +222,7 @@ class SqlReports:
                 for row in connection.execute(
                     sa.select(round_row)
                     .where(
-                        rounds_of(one.subscription),
+                        of_subscription(one.subscription, round_row),
                         round_row.c.shard == one.shard,
                         round_row.c.at_ms == one.first_seen_ms,
                     )

@@ -25,6 +25,7 @@ from reconciler.ledger.floors import SqlFloors
 from reconciler.ledger.paging import compared
 from reconciler.ledger.rests import SqlRests
 from reconciler.ledger.since import SqlSince
+from reconciler.ledger.subscription_rows import named, of_subscription
 from reconciler.policy.ports.rounds import RestingShard, RoundCounts, RoundDone
 from reconciler.sql.tables import round_row
 from reconciler.telling.ports.reports import StoredRound
@@ -86,10 +87,7 @@ class SqlRounds:
     @staticmethod
     def _row(done: RoundDone, stored_at_ms: int) -> dict[str, Any]:
         counts = done.counts
-        return {
-            "environment": done.shard.subscription.environment,
-            "topic": done.shard.subscription.topic,
-            "consumer_group": done.shard.subscription.group,
+        return named(done.shard.subscription) | {
             "shard": done.shard.number,
             "epoch": done.epoch,
             "generation": done.generation,
@@ -180,7 +178,7 @@ def _newest_of_epochs(connection: sa.Connection, subscription: Subscription) -> 
         for number in _shards_of(connection, subscription):
             yield from newest_rounds(connection, Shard(subscription=subscription, number=number))
         return
-    last = sa.select(round_row).where(rounds_of(subscription), c.void == 0)
+    last = sa.select(round_row).where(of_subscription(subscription, round_row), c.void == 0)
     last = last.order_by(c.shard.desc(), c.epoch.desc(), c.generation.desc()).limit(1)
     row = connection.execute(last).first()
     while row is not None:
@@ -274,7 +272,9 @@ def _shards_of(connection: sa.Connection, subscription: Subscription) -> Iterato
     """Yields the shards that have rounds. One seek finds the next shard."""
     number: int | None = -1
     while True:
-        following = sa.select(sa.func.min(round_row.c.shard)).where(rounds_of(subscription), round_row.c.shard > number)
+        following = sa.select(sa.func.min(round_row.c.shard)).where(
+            of_subscription(subscription, round_row), round_row.c.shard > number
+        )
         number = connection.execute(following).scalar_one()
         if number is None:
             return
@@ -282,16 +282,7 @@ def _shards_of(connection: sa.Connection, subscription: Subscription) -> Iterato
 
 
 def _of(shard: Shard) -> sa.ColumnElement[bool]:
-    return rounds_of(shard.subscription) & (round_row.c.shard == shard.number)
-
-
-def rounds_of(subscription: Subscription) -> sa.ColumnElement[bool]:
-    """Returns a condition for the rounds of all shards of a subscription."""
-    return (
-        (round_row.c.environment == subscription.environment)
-        & (round_row.c.topic == subscription.topic)
-        & (round_row.c.consumer_group == subscription.group)
-    )
+    return of_subscription(shard.subscription, round_row) & (round_row.c.shard == shard.number)
 
 
 def round_of(row: sa.Row[Any]) -> StoredRound | None:

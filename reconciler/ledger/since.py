@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -17,6 +16,7 @@ from reconciler.clock import Clock, SystemClock
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError
 from reconciler.ledger.database import LedgerDatabase
+from reconciler.ledger.subscription_rows import named, of_subscription
 from reconciler.policy.plan import EVERY_MESSAGE_MS
 from reconciler.sql.rights import is_refused
 from reconciler.sql.tables import candidate, floor, round_row, subscription_row
@@ -48,7 +48,8 @@ class SqlSince:
             return EVERY_MESSAGE_MS
         c = subscription_row.c
         # The first query reads all subscriptions of the environment, because calls for the others follow.
-        is_asked = _of(subscription, subscription_row) if self._noted else c.environment == subscription.environment
+        every = c.environment == subscription.environment
+        is_asked = of_subscription(subscription, subscription_row) if self._noted else every
         try:
             with self._database.reading() as connection:
                 rows = connection.execute(sa.select(c.topic, c.consumer_group, c.since_ms).where(is_asked)).all()
@@ -63,20 +64,15 @@ class SqlSince:
     def begin(self, subscription: Subscription, *, at_ms: int | None) -> int:
         """Stores the time unless one is stored, and returns the stored one. `at_ms`: None lets the subscription answer
         for every message."""
-        identity = {
-            "environment": subscription.environment,
-            "topic": subscription.topic,
-            "consumer_group": subscription.group,
-        }
         try:
             with self._database.reading() as connection:
+                its_rows = [of_subscription(subscription, table) for table in (round_row, candidate, floor)]
                 had_rounds = at_ms is None or any(
-                    connection.execute(sa.select(sa.literal(1)).where(_of(subscription, table)).limit(1)).first()
-                    for table in (round_row, candidate, floor)
+                    connection.execute(sa.select(sa.literal(1)).where(its).limit(1)).first() for its in its_rows
                 )
                 since_ms = None if at_ms is None or had_rounds else min(at_ms, self._database.read_now_ms(connection))
             with self._database.writing() as connection:
-                row = identity | {"since_ms": since_ms}
+                row = named(subscription) | {"since_ms": since_ms}
                 self._database.insert_missing(connection, subscription_row, [row])
         except (DatabaseAway, ConfigurationError) as error:
             return self._cannot(error)
@@ -96,7 +92,7 @@ class SqlSince:
             with self._database.writing() as connection:
                 connection.execute(
                     sa.update(subscription_row)
-                    .where(_of(new, subscription_row), is_later)
+                    .where(of_subscription(new, subscription_row), is_later)
                     .values(since_ms=of_old or None)
                 )
         except DatabaseAway as error:
@@ -120,11 +116,3 @@ class SqlSince:
                 error,
             )
         return EVERY_MESSAGE_MS
-
-
-def _of(subscription: Subscription, table: sa.Table) -> sa.ColumnElement[Any]:
-    return (
-        (table.c.environment == subscription.environment)
-        & (table.c.topic == subscription.topic)
-        & (table.c.consumer_group == subscription.group)
-    )
