@@ -17,7 +17,7 @@ from reconciler.sql.driver_errors import shown
 from reconciler.sql.engines import reading
 from reconciler.sql.hold_rows import active_holds
 from reconciler.sql.repair_claims import RepairClaims
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import lacks_right
 from reconciler.sql.tables import hold, repair
 
 
@@ -32,7 +32,7 @@ class HandOverRows(RepairClaims):
             with reading(self._engine) as connection:
                 return active_holds(connection, environment)
         except DatabaseAway as error:
-            if not is_refused(error.__cause__):
+            if not lacks_right(error):
                 raise
             raise ConfigurationError(
                 f"{shown(self._engine)}: the login of the replay worker may not read "

@@ -166,7 +166,7 @@ def _one_round(
     assembly: RoundAssembly, topic: TopicPlan, run: Callable[[Subscription], RoundReport], report: OnceReport
 ) -> None:
     for plan in topic.subscriptions:
-        if assembly.keep_shard_count(plan.subscription) is not None:
+        if assembly.shard_numbers.keep(plan.subscription) is not None:
             continue
         report.rounds.setdefault(str(plan.subscription), []).append(run(plan.subscription))
 

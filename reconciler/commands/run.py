@@ -194,7 +194,7 @@ def _rounds_of_topic(
 
     def one(subscription: Subscription) -> None:
         with suppress(RedisAway):  # the round notices it and opens the outage
-            if assembly.keep_shard_count(subscription) is not None:
+            if assembly.shard_numbers.keep(subscription) is not None:
                 return
         report = run(subscription)
         if metering is not None and report.suspended is not None:

@@ -18,7 +18,7 @@ from reconciler.contract.tables import HALF
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.policy.ports.ledger import NotedHalf
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import is_lacking
 from reconciler.sql.tables import half
 
 _NAMES = ("unique_key", "broker", "key_digest", "tag_digest", "stored_at_ms")
@@ -103,14 +103,14 @@ class SqlNotedHalves:
                 with self._database.reading() as connection:
                     found.update(connection.scalars(query))
         except (DatabaseAway, ConfigurationError) as error:
-            if _is_away(error):
+            if not is_lacking(error):
                 raise
             return frozenset()
         return found
 
     def _cannot(self, error: DatabaseAway | ConfigurationError) -> None:
         """Logs a missing table or right once. Raises every other error."""
-        if _is_away(error):
+        if not is_lacking(error):
             raise error
         if not self._has_told:
             self._has_told = True
@@ -120,11 +120,6 @@ class SqlNotedHalves:
                 half.name,
                 error,
             )
-
-
-def _is_away(error: DatabaseAway | ConfigurationError) -> bool:
-    """False: the ledger lacks the table, or the login has no right to it."""
-    return isinstance(error, DatabaseAway) and not is_refused(error.__cause__)
 
 
 def _digests(one: NotedHalf) -> tuple[bytes | None, bytes | None]:

@@ -28,7 +28,7 @@ from reconciler.ledger.subscription_rows import of_subscription
 from reconciler.policy.ports.announcing import AnnouncementQueue, Floor, RefusedAnnouncement
 from reconciler.policy.ports.ledger import Candidate, HeldTopic, Outage, Repair
 from reconciler.sql.repair_claims import repair_of
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import lacks_right
 from reconciler.sql.tables import (
     candidate,
     environment_row,
@@ -295,7 +295,7 @@ class SqlReports:
         try:
             uses = [str(row.environment) for row in self._rows(sa.select(used).order_by(used))]
         except DatabaseAway as error:
-            if not is_refused(error.__cause__):
+            if not lacks_right(error):
                 raise
         return EnvironmentTraces(
             has_earlier_round=has_earlier,

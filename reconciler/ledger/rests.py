@@ -19,7 +19,7 @@ from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.policy.ports.rounds import RestingShard
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import is_lacking, lacks_right
 from reconciler.sql.tables import subscription_row
 from reconciler.telling.ports.reports import StoredRest
 
@@ -72,7 +72,7 @@ class SqlRests:
                     ],
                 )
         except (DatabaseAway, ConfigurationError) as error:
-            if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+            if not is_lacking(error):
                 raise
             self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS
             if not self._has_told:
@@ -101,7 +101,7 @@ class SqlRests:
                 of = query.where(row.environment == environment, row.rest.is_not(None), wanted)
                 rows = connection.execute(of).all()
         except DatabaseAway as error:
-            if not is_refused(error.__cause__):
+            if not lacks_right(error):
                 raise
             self.are_hidden = True
             return {}

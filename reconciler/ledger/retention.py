@@ -13,7 +13,7 @@ from reconciler.contract.tables import LATER_TABLES, CandidateState, RepairState
 from reconciler.contract.verdicts import QUARANTINING
 from reconciler.errors import ConfigurationError, DatabaseAway
 from reconciler.ledger.database import LedgerDatabase
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import is_lacking
 from reconciler.sql.tables import (
     candidate,
     half,
@@ -159,10 +159,7 @@ class SqlRetention:
         try:
             return self._delete(table, is_old)
         except (DatabaseAway, ConfigurationError) as error:
-            is_kept = table.name not in LATER_TABLES or (
-                isinstance(error, DatabaseAway) and not is_refused(error.__cause__)
-            )
-            if is_kept:
+            if table.name not in LATER_TABLES or not is_lacking(error):
                 raise
             return 0, False
 

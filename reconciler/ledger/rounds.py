@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
 import sqlalchemy as sa
@@ -86,19 +87,13 @@ class SqlRounds:
 
     @staticmethod
     def _row(done: RoundDone, stored_at_ms: int) -> dict[str, Any]:
-        counts = done.counts
         return named(done.shard.subscription) | {
             "shard": done.shard.number,
             "epoch": done.epoch,
             "generation": done.generation,
             "at_ms": done.at_ms,
             "offsets": json.dumps(dict(done.offsets), separators=(",", ":")),
-            "announced": counts.announced,
-            "matched": counts.matched,
-            "pending_before": counts.pending_before,
-            "pending_added": counts.pending_added,
-            "pending_matched": counts.pending_matched,
-            "pending_after": counts.pending_after,
+            **asdict(done.counts),
             "void": 0,
             "stored_at_ms": stored_at_ms,
         }
@@ -300,13 +295,6 @@ def round_of(row: sa.Row[Any]) -> StoredRound | None:
         generation=values["generation"],
         at_ms=values["at_ms"],
         offsets=values["offsets"],
-        counts=RoundCounts(
-            announced=values["announced"],
-            matched=values["matched"],
-            pending_before=values["pending_before"],
-            pending_added=values["pending_added"],
-            pending_matched=values["pending_matched"],
-            pending_after=values["pending_after"],
-        ),
+        counts=RoundCounts(**{field.name: values[field.name] for field in fields(RoundCounts)}),
     )
     return StoredRound(done=done, is_void=bool(values["void"]), stored_at_ms=values["stored_at_ms"])

@@ -18,7 +18,7 @@ from reconciler.errors import ConfigurationError, DatabaseAway, ReconcilerError
 from reconciler.ledger.database import LedgerDatabase
 from reconciler.ledger.subscription_rows import named, of_subscription
 from reconciler.policy.plan import EVERY_MESSAGE_MS
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import is_lacking, lacks_right
 from reconciler.sql.tables import candidate, floor, round_row, subscription_row
 
 #: A ledger that could not store the time is asked again after this pause.
@@ -96,7 +96,7 @@ class SqlSince:
                     .values(since_ms=of_old or None)
                 )
         except DatabaseAway as error:
-            if not is_refused(error.__cause__):
+            if not lacks_right(error):
                 raise
             return False
         self._noted.pop(new, None)
@@ -104,7 +104,7 @@ class SqlSince:
 
     def _cannot(self, error: ReconcilerError) -> int:
         """Returns 0 for a missing table or right, like earlier releases. Raises other errors."""
-        if isinstance(error, DatabaseAway) and not is_refused(error.__cause__):
+        if not is_lacking(error):
             raise error
         self._cannot_until = self._clock.monotonic_seconds() + ASK_AGAIN_SECONDS
         if not self._has_told:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from reconciler.contract.facts import Fact
-from reconciler.errors import ReconcilerError
+from reconciler.errors import ConfigurationError, ReconcilerError
 from reconciler.sql.driver_errors import class_names, lacks_schema, sqlstate_of
 from reconciler.sql.engines import translated_errors
 
@@ -44,6 +44,11 @@ def is_refused(error: BaseException | None) -> bool:
 def lacks_right(error: ReconcilerError) -> bool:
     """Returns True if the error comes from a missing right: the database counts as away, although it has answered."""
     return is_refused(error.__cause__)
+
+
+def is_lacking(error: ReconcilerError) -> bool:
+    """Returns True if the database has answered, and lacks a table, or the login a right to it."""
+    return isinstance(error, ConfigurationError) or lacks_right(error)
 
 
 def refused_rights(engine: sa.Engine, rights: Iterable[Right]) -> Mapping[Right, str]:

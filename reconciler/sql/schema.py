@@ -23,7 +23,7 @@ from reconciler.errors import ConfigurationError, DatabaseAway, InvalidValue, Mi
 from reconciler.sql.driver_errors import shown
 from reconciler.sql.engines import open_engine, reading, translated_errors, writing
 from reconciler.sql.identity import identity_sql, sign_of_life_sql
-from reconciler.sql.rights import is_refused
+from reconciler.sql.rights import lacks_right
 from reconciler.sql.table_shapes import missing_tables
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def upgrade(url: Secret, tree: str) -> str:
             for sql_of in (identity_sql, sign_of_life_sql) if tree == "outbox" else ():
                 connection.execute(sa.text(sql_of(connection.dialect.name)))  # a person may have deleted the rows
     except DatabaseAway as error:
-        if not is_refused(error.__cause__):
+        if not lacks_right(error):
             raise
         raise DatabaseAway(without_remedy(error), remedy=_OWNER_REMEDY) from error
     finally:

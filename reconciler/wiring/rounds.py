@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from reconciler.announcing.consumer import process_token
-from reconciler.contract.facts import Fact
 from reconciler.contract.subscription import Shard, Subscription
 from reconciler.contract.unique_key import shard_of
 from reconciler.errors import ReconcilerError
@@ -177,13 +176,6 @@ class RoundAssembly:
     def subscriptions(self) -> list[Subscription]:
         """All subscriptions, ordered by topic."""
         return [plan.subscription for topic in self.plans for plan in topic.subscriptions]
-
-    def keep_shard_count(self, subscription: Subscription) -> Fact | None:
-        """Stores the number of shards if none is stored. Returns why the subscription gets no round, if so.
-
-        Raises ConfigurationError if the settings are wrong for every subscription. Raises RedisAway and DatabaseAway.
-        """
-        return self.shard_numbers.keep(subscription)
 
     def sample_commit_sets(self, subscription: Subscription, *, shards: int) -> Iterator[tuple[Shard, bytes]]:
         """Yields a few consumed keys of the last rounds. Raises RedisAway."""

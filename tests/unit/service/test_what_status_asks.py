@@ -84,7 +84,7 @@ def ran(assembly: RoundAssembly) -> None:
     counts = RoundCounts(announced=0, matched=0, pending_before=0, pending_added=0, pending_matched=0, pending_after=0)
     for of in assembly.subscriptions:
         assembly.ledger.rounds.begin(of, at_ms=1)
-        assembly.keep_shard_count(of)
+        assembly.shard_numbers.keep(of)
         for number in range(SHARDS):
             one = Shard(subscription=of, number=number)
             done = assembly.memory.take_round(one, epoch=assembly.memory.begin_epoch(one))
