@@ -15,22 +15,22 @@ class KnownPlans:
     """Finds the plan of a subscription. A setting may leave out a group's `since`; the ledger then has that time."""
 
     def __init__(self, topics: Sequence[TopicPlan], shards: ShardRounds) -> None:
-        self._plans = {plan.subscription: (topic, plan) for topic in topics for plan in topic.subscriptions}
+        self._topics = {plan.subscription: topic for topic in topics for plan in topic.subscriptions}
         self._shards = shards
 
     def __iter__(self) -> Iterator[Subscription]:
-        return iter(self._plans)
+        return iter(self._topics)
 
     def of(self, subscription: Subscription, *, begins: bool = False) -> tuple[TopicPlan, SubscriptionPlan]:
         """Returns the plans with the time since which each group answers. If the group `begins`, stores that time."""
-        topic, _ = self.known(subscription)
+        topic = self.topic_of(subscription)
         plans = {plan.subscription: self._since(topic, plan, begins=begins) for plan in topic.subscriptions}
         return replace(topic, subscriptions=tuple(plans.values())), plans[subscription]
 
-    def known(self, subscription: Subscription) -> tuple[TopicPlan, SubscriptionPlan]:
-        """Returns the plans as the settings have them. Raises InvalidValue for a subscription without a section."""
+    def topic_of(self, subscription: Subscription) -> TopicPlan:
+        """Returns the topic as the settings have it. Raises InvalidValue for a subscription without a section."""
         try:
-            return self._plans[subscription]
+            return self._topics[subscription]
         except KeyError as error:
             raise InvalidValue("subscription", str(subscription), "add a [[subscriptions]] section") from error
 

@@ -142,7 +142,7 @@ class ReconcileRound:
         If shards lie on several servers, an AWAY outage stops only the shards of the server that is away.
         """
         outage = self._outages.current(subscription.environment)
-        shards: Sequence[Shard] = self._plans.known(subscription)[0].shards_of(subscription)
+        shards: Sequence[Shard] = self._plans.topic_of(subscription).shards_of(subscription)
         if outage is not None:
             self.shards.wake(shards)
             shards = [shard for shard in shards if outage.rounds_may_run or self.shards.goes_on(shard, outage)]
@@ -221,7 +221,7 @@ class ReconcileRound:
     def release(self) -> None:
         """Gives back every lease at shutdown. If this raises RedisAway, the leases end by themselves."""
         for subscription in self._plans:
-            for shard in self._plans.known(subscription)[0].shards_of(subscription):
+            for shard in self._plans.topic_of(subscription).shards_of(subscription):
                 self.shards.release(shard)
 
     # ---- steps
