@@ -93,6 +93,11 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
     ),
     (
+        (account.NOT_REVIEWED, account.NOT_REVIEWED_KEYS),
+        "Correct `outbox_url`. If it is right, a stranger announces keys",
+        "改正 `outbox_url`。如果它没有错，就是有外人在通告键",
+    ),
+    (
         (account.UNHEARD,),
         "Set the service's `AnnouncementRoute` to topic and `queues` of `[unique_key_topic]`",
         "让服务的 `AnnouncementRoute`，主题和 `queues` 与设置中的 `[unique_key_topic]` 相同",

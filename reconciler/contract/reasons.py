@@ -71,6 +71,7 @@ SIBLINGS_UNREAD = Code("reason.siblings-unread", **_WITNESS)
 _HALF: Mapping[str, Field] = {"producer_group": Field.NAME, "half_at": Field.NAME}
 NAMED_LACKS_ROW = Code("reason.named-lacks-row", **_HALF, witness=Field.NAME, **_WITNESS)
 NAMED_NOT_ASKED = Code("reason.named-not-asked", **_HALF, identity=Field.NAME, **_WITNESS)
+UNNAMED_LACKS_ROW = Code("reason.unnamed-lacks-row", **_HALF, **_WITNESS)
 #: Committed rows of one key in several databases differ.
 DIGESTS_DIFFER = Code("reason.digests-differ", digests=Field.NAMES)
 TAGS_DIFFER = Code("reason.tags-differ", tags=Field.NAMES)

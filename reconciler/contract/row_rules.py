@@ -66,6 +66,17 @@ def is_asked_again(ask_again_at_ms: int, *, now_ms: int) -> bool:
     return not now_ms < ask_again_at_ms <= now_ms + ASK_AGAIN_MS_MAX
 
 
+#: A closed row is asked about a minute after its verdict, and from then on at intervals that double. So if the next
+#: question lies within this time after the last change, there was none yet.
+FIRST_QUESTION_MS_MAX = 90_000
+
+
+def is_unreviewed(ask_again_at_ms: int | None, *, updated_at_ms: int) -> bool:
+    """Returns True if no round has put the row off since its verdict, so that nobody has confirmed the absence on which
+    the verdict rests. False if the verdict lies in the future, because a clock was set back."""
+    return ask_again_at_ms is not None and 0 <= ask_again_at_ms - updated_at_ms < FIRST_QUESTION_MS_MAX
+
+
 def aged_by_ms(database_ms: int, host_ms: int) -> int:
     """Returns the time by which the age of rows is measured before their deletion: the earlier of database time and the
     host's time. So one clock that jumps ahead ages no row."""

@@ -10,7 +10,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from reconciler.contract.reasons import RENAMED
-from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, STATE_RANK, USUAL_WAIT_MS, wait_ms
+from reconciler.contract.row_rules import (
+    ASK_AGAIN_MS_MAX,
+    FIRST_QUESTION_MS_MAX,
+    STATE_RANK,
+    USUAL_WAIT_MS,
+    wait_ms,
+)
 from reconciler.contract.row_values import RowReader
 from reconciler.contract.stored_facts import REASON, with_texts
 from reconciler.contract.subscription import Shard, Subscription
@@ -37,9 +43,8 @@ _REOPENED = {"state": _OPEN, "ask_again_at_ms": None}
 _NO_VERDICT_YET = _REOPENED | {"loss_verdict": None, "loss_at_ms": None, "evidence": "{}", "attempts": 0}
 #: The state decides and not ask_again_at_ms, because an older release leaves ask_again_at_ms unchanged when it settles
 #: or opens the row.
-_IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | (
-    (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
-)
+_IS_REJECTED = (candidate.c.state == CandidateState.SETTLED.value) & (candidate.c.verdict == Verdict.REJECTED.value)
+_IS_LACKING = (candidate.c.state == CandidateState.QUARANTINED.value) | _IS_REJECTED
 # Not IN, because SQLAlchemy expands IN at execution, and executemany does not allow this.
 _IS_DISMISSED = (candidate.c.state == CandidateState.SETTLED.value) & sa.or_(
     *(candidate.c.verdict == verdict.value for verdict in sorted(QUARANTINING))
@@ -269,6 +274,33 @@ class SqlCandidates:
             found = None if key is None else connection.execute(row).first()
             return UndecidedRows(count=count, oldest=None if found is None else candidate_of(found))
 
+    def unreviewed_rows(self, subscription: Subscription, *, most: int) -> UndecidedRows:
+        """Reads one range of the index that ends with ask_again_at_ms: what is due within FIRST_QUESTION_MS_MAX."""
+        c = candidate.c
+        stood_ms = c.ask_again_at_ms - c.updated_at_ms
+        is_unreviewed = (stood_ms >= 0) & (stood_ms < FIRST_QUESTION_MS_MAX)
+        is_soon = c.ask_again_at_ms <= self._database.before(-FIRST_QUESTION_MS_MAX)
+        page = (
+            sa.select(c.unique_key, c.first_seen_ms)
+            .where(
+                _of(subscription),
+                _IS_REJECTED,
+                is_soon,
+                is_unreviewed,
+                has_key(c.unique_key, self._database.engine.dialect.name),
+            )
+            .order_by(c.ask_again_at_ms)
+            .limit(most)
+            .subquery()
+        )
+        oldest = sa.select(page.c.unique_key).order_by(page.c.first_seen_ms, page.c.unique_key).limit(1)
+        with self._database.reading() as connection:
+            count = connection.execute(sa.select(sa.func.count()).select_from(page)).scalar_one()
+            key = connection.execute(oldest).scalar() if count else None
+            row = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), c.unique_key == key)
+            found = None if key is None else connection.execute(row).first()
+            return UndecidedRows(count=int(count), oldest=None if found is None else candidate_of(found))
+
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
     ) -> Sequence[Candidate]:
@@ -325,10 +357,18 @@ class SqlCandidates:
         is_too_far = at_ms > self._database.before(-ASK_AGAIN_MS_MAX)
         return [*found, *self._with_keys(rows.where(is_too_far).limit(limit - len(found)))]
 
-    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
-        """Writes ask_again_at_ms. `seconds`: None writes NULL."""
+    def ask_later(
+        self,
+        subscription: Subscription,
+        unique_keys: Sequence[str],
+        *,
+        seconds: float | None,
+        stays_unreviewed: bool = False,
+    ) -> None:
+        """Writes ask_again_at_ms. `seconds`: None writes NULL. `stays_unreviewed`: True writes updated_at_ms, too."""
         at_ms = None if seconds is None else self._database.now() + wait_ms(seconds)
-        self._change(subscription, unique_keys, {"ask_again_at_ms": at_ms}, only=_IS_ASKED_AGAIN & _HAS_A_TIME)
+        changes = {"ask_again_at_ms": at_ms} | ({"updated_at_ms": self._database.now()} if stays_unreviewed else {})
+        self._change(subscription, unique_keys, changes, only=_IS_ASKED_AGAIN & _HAS_A_TIME)
 
     def take_back(self, shard: Shard, unique_keys: Sequence[str]) -> None:
         """Makes the rows OPEN and due."""

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from reconciler.contract.facts import Fact
 from reconciler.contract.properties import OUTBOX_MARK
-from reconciler.contract.reasons import NAMED_LACKS_ROW, NAMED_NOT_ASKED
+from reconciler.contract.reasons import NAMED_LACKS_ROW, NAMED_NOT_ASKED, UNNAMED_LACKS_ROW
 from reconciler.contract.secret import Secret
 from reconciler.contract.subscription import Subscription
 from reconciler.errors import InvariantViolation
@@ -45,7 +45,8 @@ class CommitSource:
 class NamedOutbox:
     """The outbox that a half names. No other outbox can have the half's row."""
 
-    #: The half's mark, which is the text in that outbox's `reconciler_outbox_identity`.
+    #: The half's mark, which is the text in that outbox's `reconciler_outbox_identity`. Empty: the half of a client
+    #: without marks, so that any outbox of its producer group may have its row.
     identity: str
     producer_group: str
     #: The place of the half: broker@offset.
@@ -121,19 +122,23 @@ class CommitEvidence:
         """Returns why a key without a committed row cannot be called rolled back, although its half says where the row
         must be.
 
-        There are two reasons. The outbox that the half names shows no row. Or the half is of a producer group that some
-        section names, but the named outbox is not among the outboxes that were asked: its URL is wrong, or the topic is
-        missing in its section. None: the absence is believed.
+        There are three reasons. The outbox that the half names shows no row. Or the half is of a producer group that
+        some section names, but the named outbox is not among the outboxes that were asked: its URL is wrong, or the
+        topic is missing in its section. Or the half is of a group of this topic and names no outbox; the caller knows
+        that it was not rolled back. None: the absence is believed.
         """
         answers = [one for one in outbox.answers if one.presence is Presence.ABSENT] if outbox is not None else []
         group, half_at = named.producer_group, named.half_at
-        for one in answers:
+        for one in answers if named.identity else ():
             if one.identity is not None and one.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
                 return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.fact)
         is_configured = group in self.producer_groups or group in self.groups_of_all_topics
-        if outbox is not None and outbox.is_absent and is_configured:
-            return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
-        return None
+        if outbox is None or not outbox.is_absent or not is_configured:
+            return None
+        if not named.identity:
+            is_of_topic = group in self.producer_groups
+            return UNNAMED_LACKS_ROW(producer_group=group, half_at=half_at, why=outbox.reason) if is_of_topic else None
+        return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,14 +187,13 @@ class EffectEvidence:
 
 
 def named_outboxes(halves: Lookup[StoredMessage], *, topic: str) -> tuple[NamedOutbox, ...]:
-    """Returns the outboxes that the halves of a key name. A half of another client has no mark and names none."""
-    marked = [(half.properties.get(OUTBOX_MARK), half) for half in halves.records if half.real_topic == topic]
+    """Returns the outboxes that the halves of a key name. A half without a mark names none: its identity is empty."""
     return tuple(
         NamedOutbox(
-            identity=mark[:IDENTITY_CHARACTERS_MAX],
+            identity=half.properties.get(OUTBOX_MARK, "")[:IDENTITY_CHARACTERS_MAX],
             producer_group=half.producer_group,
             half_at=f"{half.broker}@{half.commit_log_offset}",
         )
-        for mark, half in marked
-        if mark
+        for half in halves.records
+        if half.real_topic == topic
     )

@@ -126,6 +126,8 @@ class ReconcileRound:
         self._earlier_since = EarlierSince(candidates, skew_margin_seconds=selector.rules.skew_margin_seconds)
         self._tag_filter = TagFilter(memory=memory, outbox=outbox, events=events)
         self._trickles: dict[Subscription, TokenBucket] = {}
+        #: Subscriptions with closed rows that the last round had no place to review.
+        self._unreviewed: set[Subscription] = set()
         #: When a group's queues are looked at again although no key is due, in monotonic seconds.
         self._queues_noted_until: dict[Subscription, float] = {}
 
@@ -134,7 +136,7 @@ class ReconcileRound:
     @property
     def may_rest(self) -> bool:
         """Returns False if the next round has something to do in any case."""
-        return all(map(self._earlier_since.has_ended, self._plans))
+        return not self._unreviewed and all(map(self._earlier_since.has_ended, self._plans))
 
     def run(self, subscription: Subscription) -> RoundReport:
         """Runs one round over all shards. If Redis is away, opens an outage instead. Raises DatabaseAway, RedisUnasked.
@@ -206,11 +208,10 @@ class ReconcileRound:
             is_open=HoldKind.BREAKER in repairs.holds,
             siblings=[p.subscription for p in topic.subscriptions],
         )
+        self._unreviewed.discard(plan.subscription)
         if ours:
             with tally.beyond_bugs():
-                tally.problems += review_absences(
-                    topic, plan, self._candidates, self._judge, rules=self._selector.rules, now_ms=snapshot.now_ms
-                )
+                tally.problems += self._review_absences(running)
                 tally.problems += self._earlier_since.open_again(topic, plan, {shard.number for shard in shards})
         took_seconds = self._clock.monotonic_seconds() - began_seconds
         event = self._event(running, rounds, gate, repairs, took_seconds)
@@ -401,6 +402,13 @@ class ReconcileRound:
             for number in sorted({suspect.shard for suspect in page})
         }
         return [suspect for suspect in page if kept[suspect.shard]]
+
+    def _review_absences(self, running: _RunningRound) -> Sequence[Fact]:
+        topic, plan, snapshot, rules = running.topic, running.plan, running.snapshot, self._selector.rules
+        review = review_absences(topic, plan, self._candidates, self._judge, rules=rules, snapshot=snapshot)
+        if review.has_more:
+            self._unreviewed.add(plan.subscription)
+        return review.told
 
     def _event(
         self,

@@ -12,7 +12,9 @@ A commit passes a chain of links. The accounted-until time is the time of the li
 
 5. The key gets a verdict once it is due.
 
-The five links do not show a row that was announced to another environment. A further link finds such a row in the
+6. A verdict that rests on a missing outbox row is reviewed: the half confirms the absence, or denies it.
+
+The six links do not show a row that was announced to another environment. A further link finds such a row in the
 outbox, without effect and without verdict.
 
 A commit that has passed all links is matched, not taken, settled, waits for its group, or is listed by its key. Each
@@ -33,7 +35,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.ledger import Candidates
+from reconciler.policy.ports.ledger import Candidates, UndecidedRows
 from reconciler.policy.ports.rounds import PendingKey, RoundDone, ShardMemory, ShardState
 from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
 
@@ -71,6 +73,8 @@ SHARDS_WITHOUT_ROUND = Code("account.shards-without-round", shards=Field.NAMES)
 LAST_ROUND = Code("account.last-round", shard=Field.NUMBER, at_ms=Field.TIME)
 MEMORY_LOST = Code("account.memory-lost", shard=Field.NUMBER)
 NO_VERDICT = Code("account.no-verdict", unique_key=Field.NAME, at_ms=Field.TIME)
+NOT_REVIEWED = Code("account.not-reviewed", unique_key=Field.NAME, at_ms=Field.TIME)
+NOT_REVIEWED_KEYS = Code("account.not-reviewed-keys", unique_key=Field.NAME, at_ms=Field.TIME, number=Field.NUMBER)
 UNHEARD = Code("account.unheard", unique_key=Field.NAME, group=Field.NAME, at_ms=Field.TIME)
 
 _MORE: Mapping[str, Field] = {"cause": Field.FACT, "number": Field.NUMBER}
@@ -412,6 +416,20 @@ def verdicts_link(unlisted: PendingKey | None, *, asked_ms: int) -> Link:
         return passed(asked_ms)
     due = NO_VERDICT(unique_key=unlisted.unique_key, at_ms=unlisted.first_seen_ms)
     return Link(until_ms=unlisted.first_seen_ms, cause=due, more=MORE_SHARDS, is_of_rounds=True)
+
+
+def unreviewed_link(found: UndecidedRows, *, asked_ms: int) -> Link:
+    """Returns the link for announced keys that no outbox has. The outbox that was asked may be the wrong one, so such a
+    key is accounted for once a round has looked for its half.
+
+    `found`: the REJECTED keys that no round has reviewed yet.
+    """
+    row = found.oldest
+    if row is None:
+        return passed(asked_ms)
+    of: dict[str, FieldValue] = {"unique_key": row.unique_key, "at_ms": row.first_seen_ms}
+    cause = NOT_REVIEWED_KEYS(**of, number=found.count - 1) if found.count > 1 else NOT_REVIEWED(**of)
+    return Link(until_ms=mirrored(row.first_seen_ms, asked_ms), cause=cause, is_of_rounds=True, needs=("rocketmq",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,14 +11,9 @@ from collections.abc import Callable
 from reconciler.clock import Clock
 from reconciler.contract.facts import Fact
 from reconciler.errors import warn_of_former_paths
+from reconciler.testing.memory_candidates import MemoryCandidates, code_name
 from reconciler.testing.memory_halves import MemoryNotedHalves
-from reconciler.testing.memory_repairs import (
-    MemoryCandidates,
-    MemoryClosings,
-    MemoryHandOvers,
-    MemoryRepairs,
-    code_name,
-)
+from reconciler.testing.memory_repairs import MemoryClosings, MemoryHandOvers, MemoryRepairs
 from reconciler.testing.memory_reports import MemoryReports
 from reconciler.testing.memory_rounds import (
     MemoryAnnouncementLedger,

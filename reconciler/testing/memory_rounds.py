@@ -24,7 +24,7 @@ from reconciler.policy.ports.ledger import HeldTopic, Outage
 from reconciler.policy.ports.rounds import RestingShard, RoundDone
 from reconciler.telling.ports.actions import Intent, OperatorAction
 from reconciler.telling.ports.reports import QuarantinedAnnouncement, StoredRest, StoredRound
-from reconciler.testing.memory_repairs import MemoryRepairRows, code_name
+from reconciler.testing.memory_candidates import MemoryRepairRows, code_name
 
 RoundKey = tuple[Shard, str, int]
 

@@ -17,6 +17,7 @@ from reconciler.contract.subscription import Shard, Subscription
 from reconciler.rocketmq.client.admin import Admin
 from reconciler.rocketmq.client.routes import MessageQueue
 from reconciler.rocketmq.wire.message import Message
+from reconciler.sql import schema
 from reconciler.sql.database_time import NOW_MS_SQL
 from tests.acceptance.command import reconciler
 from tests.acceptance.conftest import DeploymentFactory
@@ -242,6 +243,26 @@ def test_outbox_without_its_tables_is_no_empty_outbox(new_deployment: Deployment
     ended = reconciler("status", "--config", deployed.config, "-o", "json", environment=environment)
     assert ended.exit_code == 3, ended
     assert f"the outbox of {deployed.producer_group} does not answer: " in ended.document["summary"]
+
+
+def test_an_outbox_of_another_environment_is_no_calm(new_deployment: DeploymentFactory, tmp_path: Path) -> None:
+    """What has no row there is called REJECTED, and nobody has looked for its half yet."""
+    deployed = new_deployment()
+    staging = f"sqlite:///{tmp_path / 'staging.db'}"
+    schema.upgrade(staging, "outbox")
+    variables = {"RECONCILER_PRODUCERS__0__OUTBOX_URL": staging}
+    deployed.run("run", variables=variables)
+    deployed.consume()
+    (key,) = deployed.commit(1, lose=True)
+    arguments = ("status", "--config", deployed.config, *WITHIN, "-o", "json")
+
+    def told() -> str | None:
+        ended = reconciler(*arguments, environment=variables)
+        assert ended.exit_code in (0, 3), ended
+        return ended.document["summary"] if ended.exit_code and "no round has looked" in ended.stdout else None
+
+    assert key in eventually(told, within_seconds=60)
+    assert deployed.verdicts()[key] == "REJECTED"
 
 
 def test_time_moves_while_nothing_is_committed(new_deployment: DeploymentFactory) -> None:

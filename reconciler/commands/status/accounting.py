@@ -41,10 +41,17 @@ from reconciler.telling.account import (
     queue_link,
     rounds_link,
     unheard_link,
+    unreviewed_link,
     verdicts_link,
 )
 from reconciler.telling.ports.reports import StoredRound
-from reconciler.telling.undecided_keys import UndecidedKeys, none_undecided, read_undecided, undecided_link
+from reconciler.telling.undecided_keys import (
+    COUNTED_MAX,
+    UndecidedKeys,
+    none_undecided,
+    read_undecided,
+    undecided_link,
+)
 from reconciler.wiring.connections import Connections
 from reconciler.wiring.databases import EvidenceDatabase, inbox_databases, outbox_databases_of_topics
 from reconciler.wiring.evidence import inspect_outbox
@@ -70,6 +77,7 @@ class Accounting:
         *,
         readings: Mapping[Shard, ShardReading] | None = None,
         undecided_in: Container[Subscription] | None = None,
+        rejected_in: Container[Subscription] | None = None,
         asked_ms: int,
         within_seconds: float | None,
         away: Mapping[str, Fact] | None = None,
@@ -77,7 +85,8 @@ class Accounting:
         """`asked_ms`: the ledger's time before the first question. Later commits do not count.
 
         `readings`: the shards that could be read together. The shards were read after the ledger's rounds.
-        `undecided_in`: subscriptions that may have UNKNOWN keys. None: any subscription may have such keys.
+        `undecided_in`, `rejected_in`: subscriptions that may have UNKNOWN or REJECTED keys. None: any subscription may
+        have such keys.
         `within_seconds`: the time that a monitor names. None: the default.
         `away`: name -> the fact for a dependency that is known not to answer.
         """
@@ -86,6 +95,7 @@ class Accounting:
         self._memory = memory
         self._readings = readings or {}
         self._undecided_in = undecided_in
+        self._rejected_in = rejected_in
         self._inbox = inbox
         self._is_given = within_seconds is not None
         self._margin_ms = round(self._settings.rounds.skew_margin_seconds * 1000)
@@ -134,6 +144,7 @@ class Accounting:
             Link(until_ms=None, cause=fact, needs=("rocketmq",)) for fact in self._probe_topics().get(topic.topic, ())
         ]
         links.append(self._undecided_link(topic, plan))
+        links += self._unreviewed_links(topic, plan)
         return account_of(
             plan.subscription,
             links,
@@ -163,6 +174,14 @@ class Accounting:
             found = none_undecided(subscription)
         self.undecided[subscription] = found
         return undecided_link(found, asked_ms=self._asked_ms, witnesses=self._witnesses(topic, subscription))
+
+    def _unreviewed_links(self, topic: TopicPlan, plan: SubscriptionPlan) -> Iterator[Link]:
+        """Yields one link where an outbox proves commits. Where halves announce, an announcement claims no commit."""
+        subscription = plan.subscription
+        is_rejecting = self._rejected_in is None or subscription in self._rejected_in
+        if is_rejecting and topic.evidence.has_outbox and not plan.reads_halves:
+            found = self._connections.ledger.candidates.unreviewed_rows(subscription, most=COUNTED_MAX)
+            yield unreviewed_link(found, asked_ms=self._asked_ms)
 
     def _witnesses(self, topic: TopicPlan, subscription: Subscription) -> tuple[str, ...]:
         """Returns the names of all witnesses of a subscription. Any broker may have the message, so all count."""

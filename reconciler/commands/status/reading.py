@@ -143,6 +143,7 @@ def _accounting(
         rounds.witnesses.inbox,
         readings=readings,
         undecided_in={v.subscription for v in verdicts if v.verdict is Verdict.UNKNOWN},
+        rejected_in={v.subscription for v in verdicts if v.verdict is Verdict.REJECTED},
         asked_ms=asked_ms,
         within_seconds=within_seconds,
         away=away,

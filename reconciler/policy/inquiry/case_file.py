@@ -88,8 +88,17 @@ class HalfAge:
         """Returns True if the halves look rolled back. From 4.3 on, an open half gets put-back copies. A rolled back
         half keeps its single copy. So does a half that a stopped check service has not reached."""
         after = self.rollback_evident_after_seconds
-        is_single = len(halves) == 1 and halves[0].check_times is None
-        return after is not None and self.age_seconds > after and is_single
+        return after is not None and self.age_seconds > after and _is_first_copy(halves)
+
+    def may_become_evident(self, halves: Sequence[StoredMessage]) -> bool:
+        """Returns True if the half is too young to show by itself whether it was ended."""
+        after = self.rollback_evident_after_seconds
+        return after is not None and self.age_seconds <= after and _is_first_copy(halves)
+
+
+def _is_first_copy(halves: Sequence[StoredMessage]) -> bool:
+    """Returns True if the broker has not put the half back."""
+    return len(halves) == 1 and halves[0].check_times is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

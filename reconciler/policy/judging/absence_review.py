@@ -6,9 +6,11 @@ database had no row. The second are keys that wait for a person because their ef
 statement to the outbox and one to the inbox ask for all these keys. If the row exists now, the key becomes OPEN again,
 and the next round judges it in full.
 
-The absence may also come from the wrong outbox: a former primary, a clone, another schema. The half shows that, because
-plug-ins write the name of the outbox into it. So each round asks brokers for the halves of a few REJECTED keys. If a
-half says that a row must exist, the key becomes OPEN and UNKNOWN until the row is found or a person acts.
+The absence may also come from the wrong outbox: a former primary, a clone, another schema, another environment. The
+half shows that. Plug-ins write the name of the outbox into it, and a half without a name is open or was committed. So
+each round asks brokers for the halves of a few REJECTED keys. If a half denies the absence, the key becomes OPEN and
+UNKNOWN until the row is found or a person acts. Until a half was looked for, its key is *unreviewed*, and holds the
+accounted-until time. In a flood unreviewed keys stay due, and each round looks for the halves of some.
 
 A person dismisses a key after making the missing effect by hand. An open half, a retry or a copy may still deliver the
 message, which would be a second effect. So the inbox is also asked about dismissed keys. A dismissed key that has taken
@@ -18,20 +20,21 @@ effect waits for a person again. A dismissed key never becomes OPEN, so no messa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from zlib import crc32
 
 from reconciler.clock import Backoff
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.reasons import APPLIED_AT, TOOK_EFFECT_DISMISSED
-from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX
+from reconciler.contract.row_rules import ASK_AGAIN_MS_MAX, FIRST_QUESTION_MS_MAX, is_unreviewed
 from reconciler.contract.stored_facts import reason_in
 from reconciler.contract.subscription import Shard
 from reconciler.contract.tables import CandidateState
-from reconciler.contract.verdicts import Verdict
+from reconciler.contract.verdicts import Undecided, Verdict
 from reconciler.policy.commit_query import is_committed
 from reconciler.policy.inquiry.case_file import PAGE_KEYS
 from reconciler.policy.inquiry.delivery import late_effects_ms
+from reconciler.policy.inquiry.witnesses import BrokerSnapshot
 from reconciler.policy.judging.judge import Judge, JudgedKey
 from reconciler.policy.judging.judgement import incomplete_effect
 from reconciler.policy.judging.selection import SelectionRules
@@ -48,6 +51,16 @@ DISMISSED_TOOK_EFFECT = Code("round.dismissed-took-effect", number=Field.NUMBER,
 ASK_AGAIN_SECONDS_MAX = ASK_AGAIN_MS_MAX / 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsenceReview:
+    """The result of one round's questions about closed rows."""
+
+    #: At most three facts for people.
+    told: Sequence[Fact]
+    #: True if unreviewed keys are due that had no place in this round.
+    has_more: bool
+
+
 def review_absences(
     topic: TopicPlan,
     plan: SubscriptionPlan,
@@ -55,12 +68,12 @@ def review_absences(
     judge: Judge,
     *,
     rules: SelectionRules,
-    now_ms: int | None = None,
-) -> list[Fact]:
-    """Asks one round's questions about closed rows. Returns at most three facts for people. Raises DatabaseAway.
-    `now_ms`: Redis TIME of the round. If two processes ask about the same rows, that costs a statement and changes
-    nothing.
+    snapshot: BrokerSnapshot,
+) -> AbsenceReview:
+    """Asks one round's questions about closed rows. Raises DatabaseAway. If two processes ask about the same rows, that
+    costs a statement and changes nothing.
     """
+    now_ms = snapshot.now_ms
     rows = candidates.to_ask_again(plan.subscription, limit=PAGE_KEYS)
     asked = list(zip(rows, judge.ask_again(topic, plan, rows), strict=True))
     found_late = (_late_effect(row, suspect, judge.english, now_ms=now_ms) for row, suspect in asked)
@@ -69,22 +82,42 @@ def review_absences(
     answered = [(row, suspect) for row, suspect in asked if row.unique_key not in woken]
     found = [row for row, suspect in answered if _is_settled_otherwise(row, suspect)]
     absent = [(row, suspect) for row, suspect in answered if not _is_settled_otherwise(row, suspect)]
-    missed = judge.missed_commits(_some_rejected(absent, rules.halves_max), now_ms=now_ms)
+    looked = judge.review_by_halves(_some_rejected(absent, rules.halves_max), snapshot)
+    missed = [one for one in looked if one.entry.undecided_by is Undecided.CONTRADICTION]
     _take_back(topic, plan, candidates, [row.unique_key for row in found], missed)
     opened = {one.suspect.unique_key for one in missed}
-    pauses: dict[float | None, list[str]] = {}
+    said = {one.suspect.unique_key: one.entry.verdict for one in looked}
+    pauses: dict[tuple[float | None, bool], list[str]] = {}
     for row, suspect in absent:
-        if row.unique_key not in opened:
+        if row.unique_key in opened:
+            continue
+        if stays := _is_unreviewed(row, suspect) and said.get(row.unique_key) is not Verdict.REJECTED:
+            had_place = row.unique_key in said or not _is_answered(suspect)
+            pause: float | None = ASK_AGAIN_SECONDS_MIN if had_place else 0.0
+        else:
             pause = pause_seconds(row, suspect, retention_seconds=rules.retention_seconds, now_ms=now_ms)
-            pauses.setdefault(pause, []).append(row.unique_key)
-    for pause, keys in pauses.items():
-        candidates.ask_later(plan.subscription, keys, seconds=pause)
+        pauses.setdefault((pause, stays), []).append(row.unique_key)
+    for (pause, stays), keys in pauses.items():
+        candidates.ask_later(plan.subscription, keys, seconds=pause, stays_unreviewed=stays)
     told = [seen for seen in late if seen.unique_key in woken]
-    return [
-        *([_note_of(found)] if found else []),
-        *([_note_of_missed(missed)] if missed else []),
-        *([_note_of_late(told)] if told else []),
-    ]
+    return AbsenceReview(
+        told=[
+            *([_note_of(found)] if found else []),
+            *([_note_of_missed(missed)] if missed else []),
+            *([_note_of_late(told)] if told else []),
+        ],
+        has_more=(0.0, True) in pauses,
+    )
+
+
+def _is_unreviewed(row: Candidate, suspect: Suspect) -> bool:
+    """Returns True for a REJECTED key whose half nobody has looked for since its verdict. Where halves announce, an
+    announcement does not say that there was a commit."""
+    is_doubted = (
+        suspect.has_outbox and not suspect.plan.reads_halves and (not _is_answered(suspect) or _lacks_row(suspect))
+    )
+    is_new = is_unreviewed(row.ask_again_at_ms, updated_at_ms=row.updated_at_ms)
+    return row.verdict is Verdict.REJECTED and is_doubted and is_new
 
 
 def _late_effect(
@@ -124,14 +157,14 @@ def _note_of_late(told: Sequence[VerdictEntry]) -> Fact:
 
 
 def _some_rejected(absent: Iterable[tuple[Candidate, Suspect]], halves_max: int) -> list[Suspect]:
-    """Returns some rejected keys, and other ones in each round. So in a flood all keys get their turn, although no look
-    is stored."""
+    """Returns some rejected keys, unreviewed ones first. Of the others, returns other ones in each round, because they
+    get a second look only to find what an index showed late."""
     rejected = [
-        (crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
+        (not _is_unreviewed(row, suspect), crc32(f"{row.unique_key} {row.ask_again_at_ms}".encode()), suspect)
         for row, suspect in absent
         if row.verdict is Verdict.REJECTED and _lacks_row(suspect)
     ]
-    return [suspect for _, suspect in sorted(rejected, key=lambda one: one[0])[:halves_max]]
+    return [suspect for *_, suspect in sorted(rejected, key=lambda one: one[:2])[:halves_max]]
 
 
 def _lacks_row(suspect: Suspect) -> bool:
@@ -195,7 +228,8 @@ def pause_seconds(
     if not _is_answered(suspect):
         return ASK_AGAIN_SECONDS_MIN
     doublings = max(0, int(stood_seconds // ASK_AGAIN_SECONDS_MIN).bit_length() - 1)
-    return Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
+    pause = Backoff(ASK_AGAIN_SECONDS_MIN, ASK_AGAIN_SECONDS_MAX).pause_seconds(doublings)
+    return max(pause, FIRST_QUESTION_MS_MAX / 1000 - stood_seconds)  # else the row would still count as unreviewed
 
 
 def _is_answered(suspect: Suspect) -> bool:

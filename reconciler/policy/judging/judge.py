@@ -14,7 +14,8 @@ from reconciler.contract.verdicts import SETTLING, Verdict
 from reconciler.policy.evidence import Watermark
 from reconciler.policy.inquiry.case_file import GroupAnswers
 from reconciler.policy.inquiry.witnesses import BrokerSnapshot, Witnesses
-from reconciler.policy.judging.judgement import Judgement, judge, missed_commit, state_of
+from reconciler.policy.judging.half_review import review_half
+from reconciler.policy.judging.judgement import Judgement, judge, state_of
 from reconciler.policy.judging.suspect import (
     Suspect,
     evidence_of,
@@ -171,11 +172,11 @@ class Judge:
         answered = {suspect.unique_key: suspect for suspect in asked}
         return [answered[row.unique_key] for row in rows]
 
-    def missed_commits(self, suspects: Sequence[Suspect], *, now_ms: int | None) -> list[JudgedKey]:
-        """Returns verdicts for keys without a committed row whose half says where the row must be. Each key costs one
-        look-up."""
-        looked = self._witnesses.find_halves([replace(suspect, now_ms=now_ms) for suspect in suspects])
-        return [self._judged(one, judgement) for one in looked if (judgement := missed_commit(one)) is not None]
+    def review_by_halves(self, suspects: Sequence[Suspect], snapshot: BrokerSnapshot) -> list[JudgedKey]:
+        """Returns verdicts by halves for keys without a committed row, in the same order. A key without a half costs
+        one look-up, any other key at most three."""
+        asked = [replace(suspect, now_ms=snapshot.now_ms) for suspect in suspects]
+        return [self._judged(one, said) for one, said in self._witnesses.settle(asked, review_half, snapshot)]
 
     def _opened(self, suspect: Suspect) -> Suspect:
         """Returns the suspect with the configured witnesses."""

@@ -139,7 +139,7 @@ def state_of(verdict: Verdict) -> CandidateState:
 
 
 def missed_commit(suspect: Suspect) -> Judgement | None:
-    """Returns UNKNOWN if a half names the outbox that has its row, and the outbox shows no row. Then the outbox that
+    """Returns UNKNOWN if a half shows that some outbox has its row, and no outbox shows the row. Then the outbox that
     was asked is the wrong one, or only a part of the right one.
 
     No verdict on such a key would be proved: a former primary, a clone and another schema answer like the outbox.
@@ -148,6 +148,11 @@ def missed_commit(suspect: Suspect) -> Judgement | None:
         if (missed := suspect.topic.evidence.missed_row(named, suspect.outbox)) is not None:
             return Judgement(verdict=Verdict.UNKNOWN, reason=missed, undecided_by=Undecided.CONTRADICTION)
     return None
+
+
+def rejected(suspect: Suspect) -> Judgement:
+    """Returns the verdict on an announced key of which every outbox shows that it has no committed row."""
+    return Judgement(verdict=Verdict.REJECTED, reason=NO_ROW() if suspect.row is None else ROLLED_BACK())
 
 
 def incomplete_effect(halfway: Fact) -> Fact:
@@ -244,8 +249,7 @@ def _commit(suspect: Suspect) -> Answer:
         return _unknown(outbox_unknown(suspect.outbox), suspect.outbox.undecided_by)
     if suspect.commit is not None:
         return None
-    reason = NO_ROW() if suspect.row is None else ROLLED_BACK()
-    return missed_commit(suspect) or Judgement(verdict=Verdict.REJECTED, reason=reason)
+    return missed_commit(suspect) or rejected(suspect)
 
 
 def _gate(suspect: Suspect) -> Answer:

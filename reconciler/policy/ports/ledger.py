@@ -95,7 +95,8 @@ class VerdictEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndecidedRows:
-    """OPEN candidates that are UNKNOWN for one cause and have no proved loss."""
+    """Rows that were counted: OPEN candidates that are UNKNOWN for one cause and have no proved loss, or REJECTED rows
+    that no round has reviewed yet."""
 
     #: Number of these rows, up to the limit of counting.
     count: int
@@ -170,6 +171,11 @@ class Candidates(Protocol):
         """
         ...
 
+    def unreviewed_rows(self, subscription: Subscription, *, most: int) -> UndecidedRows:
+        """Returns the REJECTED rows for which row_rules.is_unreviewed is true. At most `most` rows are counted, those
+        first that are asked again first."""
+        ...
+
     def reopen(self, row: Candidate) -> bool:
         """Makes a row that is not OPEN both OPEN and due now. False: the row does not exist, or its state or verdict
         has changed since it was read."""
@@ -180,9 +186,17 @@ class Candidates(Protocol):
         wait for a person, and dismissed rows."""
         ...
 
-    def ask_later(self, subscription: Subscription, unique_keys: Sequence[str], *, seconds: float | None) -> None:
+    def ask_later(
+        self,
+        subscription: Subscription,
+        unique_keys: Sequence[str],
+        *,
+        seconds: float | None,
+        stays_unreviewed: bool = False,
+    ) -> None:
         """Sets when rows are asked again, from database time. None: they are never asked again. Nothing else in the
-        rows changes.
+        rows changes. `stays_unreviewed`: True also sets the time of the last change, as if the verdict were new, so
+        that is_unreviewed stays true for a pause of a minute or less.
 
         A row that is not asked again any more stays so, because a person may have acted on it meanwhile.
         """

@@ -144,6 +144,68 @@ def test_putting_off_changes_nothing_but_the_time(world: World) -> None:
     assert due(world) == [key(3), key(1)]
 
 
+def unreviewed(world: World, *, most: int = 10) -> tuple[int, str | None]:
+    found = world.ledger.candidates.unreviewed_rows(subscription(world.environment), most=most)
+    return found.count, None if found.oldest is None else found.oldest.unique_key
+
+
+def test_a_rejected_row_is_unreviewed_until_it_is_put_off(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    assert unreviewed(world) == (0, None)
+    first = replace(rejected(2), first_seen_ms=rejected(2).first_seen_ms - 5)
+    candidates.record(of, [rejected(1), first, rejected(3), rejected(4, ask_again_seconds=None), shown(5), entry(6)])
+    candidates.record(of, [dismissed(7), entry(8, Verdict.CONSUMED, SETTLED)])
+    assert unreviewed(world) == (3, key(2))
+    assert unreviewed(world, most=2)[0] == 2
+    world.clock.advance(61)
+    assert unreviewed(world) == (3, key(2))
+    candidates.ask_later(of.subscription, [key(2)], seconds=60)
+    candidates.ask_later(of.subscription, [key(3)], seconds=None)
+    assert unreviewed(world) == (1, key(1))
+    candidates.reopen(row_of(world, 1))
+    assert unreviewed(world) == (0, None)
+
+
+def test_a_clock_of_the_ledger_that_was_set_back_makes_no_reviewed_row_unreviewed(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    world.clock.step_wall(3_600)
+    candidates.record(of, [rejected(1)])
+    world.clock.step_wall(-3_600)
+    candidates.ask_later(of.subscription, [key(1)], seconds=90)
+    assert unreviewed(world) == (0, None)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 60.0])
+def test_a_row_that_stays_unreviewed_is_put_off_behind_all_that_are_due(world: World, seconds: float) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [rejected(1), rejected(2)])
+    world.clock.advance(600)
+    candidates.ask_later(of.subscription, [key(1)], seconds=seconds, stays_unreviewed=True)
+    assert unreviewed(world)[0] == 2
+    after = row_of(world, 1)
+    assert (after.updated_at_ms, after.ask_again_at_ms) == (
+        world.clock.now_ms(),
+        world.clock.now_ms() + round(seconds * 1000),
+    )
+    assert (after.verdict, after.state, after.attempts) == (Verdict.REJECTED, SETTLED, 1)
+    assert due(world) == ([key(2), key(1)] if seconds == 0 else [key(2)])
+    world.clock.advance(60)
+    assert due(world) == [key(2), key(1)]
+
+
+def test_unreviewed_rows_of_others_are_their_own(world: World) -> None:
+    other = shard(world.environment, group="shipping")
+    world.ledger.candidates.record(other, [rejected(1)])
+    assert unreviewed(world) == (0, None)
+
+
+@pytest.mark.parametrize("world", BACKENDS[1:], indirect=True)
+def test_a_row_without_a_key_is_never_reviewed_and_holds_nothing(world: World) -> None:
+    candidates, of = world.ledger.candidates, shard(world.environment)
+    candidates.record(of, [replace(rejected(1), unique_key="soon")])
+    assert unreviewed(world) == (0, None)
+
+
 def test_a_verdict_that_is_taken_back_is_looked_at_in_the_next_round_and_keeps_what_it_said(world: World) -> None:
     candidates, of, now_in = world.ledger.candidates, shard(world.environment, 1), shard(world.environment, 2)
     candidates.record(of, [entry(1, Verdict.LOST_CONFIRM), entry(2)])

@@ -210,6 +210,7 @@ def test_what_is_asked_again_is_found_and_put_off_without_reading_other_rows(url
     with disposed(open_engine(urls["ledger"])) as engine:
         candidates, read = SqlCandidates(LedgerDatabase(engine)), rows_read(engine, "reconciler_candidate")
         assert candidates.to_ask_again(of, limit=ASKED) == []
+        assert candidates.unreviewed_rows(of, most=ASKED).count == 0
         assert max(read) <= 1
         change(urls["ledger"], {"ask_again_at_ms": 1})
         assert candidates.open_due(of, shards=range(16), limit=ASKED) == []

@@ -187,12 +187,13 @@ def test_a_former_primary_without_a_sweeper_rejects_nothing() -> None:
             assert f"{NOT_PROVED}: it may be a former one" in str(row.evidence["reason"])
 
 
-def lose_beside(world: World, outbox_url: str) -> None:
+def lose_beside(world: World, outbox_url: str, *, is_marked: bool = True) -> None:
     """A lost message whose row is in the service's own outbox, which the world does not read; half and all."""
     with disposed(open_engine(outbox_url)) as engine:
         identity = read_identity(engine)
     half = world.broker.send_half(key(1))
-    world.broker.halves[-1] = replace(half, properties={**half.properties, OUTBOX_MARK: identity})
+    if is_marked:
+        world.broker.halves[-1] = replace(half, properties={**half.properties, OUTBOX_MARK: identity})
     commit(outbox_url, World().commit_locally(key(1), world.broker.halves[-1], created_at_ms=world.clock.now_ms()))
     world.announce(key(1))
 
@@ -287,6 +288,29 @@ def test_another_database_of_a_mariadb_rejects_no_key_whose_half_names_the_right
         world = world_now(outbox=reader)
         lose_beside(world, url)
         assert_contradiction(world, str(sa.make_url(another).database))
+        world.outbox = right  # type: ignore[assignment]
+        assert_repaired(world)
+
+
+@pytest.mark.sql("postgres")
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_an_outbox_of_another_environment_is_no_calm_and_rejects_nothing_for_good(
+    postgres_server: postgres.PostgresServer, is_marked: bool
+) -> None:
+    """It has rows of the same producer group and topic. Clients for other languages may write no mark."""
+    url, staging = postgres_server.create_database(), postgres_server.create_database()
+    for each in (url, staging):
+        schema.upgrade(each, "outbox")
+    commit(staging, World().commit_locally(key(2), None))
+    with reader_of(staging) as reader, reader_of(url) as right:
+        world = world_now(outbox=reader)
+        lose_beside(world, url, is_marked=is_marked)
+        process = world.process()
+        world.rounds(process, 6)
+        assert verdict_of(world, key(1)) == (Verdict.REJECTED, CandidateState.SETTLED)
+        unreviewed = world.ledger.candidates.unreviewed_rows(world.subscriptions[0], most=9)
+        assert unreviewed.count == 1, "`status` does not count it as accounted for"
+        assert_contradiction(world, str(sa.make_url(staging).database))
         world.outbox = right  # type: ignore[assignment]
         assert_repaired(world)
 

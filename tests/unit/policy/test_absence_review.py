@@ -196,8 +196,9 @@ def test_an_outbox_that_is_away_changes_nothing_but_a_short_pause() -> None:
     world.outbox.away = True
     before = row_of(world)
     world.rounds(process, 1)
-    wanted = world.clock.now_ms() + round(ASK_AGAIN_SECONDS_MIN * 1000)
-    assert row_of(world) == replace(before, ask_again_at_ms=wanted)
+    now_ms = world.clock.now_ms()
+    wanted = replace(before, ask_again_at_ms=now_ms + round(ASK_AGAIN_SECONDS_MIN * 1000))
+    assert row_of(world) == replace(wanted, updated_at_ms=now_ms), "it is as unreviewed as it was"
     world.outbox.away = False
     world.outbox.rows[row.unique_key] = row
     world.rounds(process, 14)
@@ -580,7 +581,17 @@ def unanswered(world: World, row: Candidate) -> Suspect:
 
 @pytest.mark.parametrize(
     ("stood", "wanted"),
-    [(0, 60), (60, 60), (119, 60), (120, 120), (300, 240), (HOUR, 1920), (20 * HOUR, 21600), (72 * HOUR, None)],
+    [
+        (0, 90),
+        (30, 60),
+        (60, 60),
+        (119, 60),
+        (120, 120),
+        (300, 240),
+        (HOUR, 1920),
+        (20 * HOUR, 21600),
+        (72 * HOUR, None),
+    ],
 )
 def test_pauses_are_as_long_as_the_verdict_has_stood_and_end(stood: float, wanted: float | None) -> None:
     world = World()
@@ -603,7 +614,7 @@ def test_a_verdict_has_stood_for_no_longer_by_a_clock_of_the_ledger_that_was_40_
     suspect = unanswered(world, row)
     assert pause_seconds(row, suspect, retention_seconds=72 * HOUR, now_ms=redis_ms) == 240
     judged_then = replace(row, updated_at_ms=redis_ms + 40 * 86_400_000)
-    assert pause_seconds(judged_then, suspect, retention_seconds=72 * HOUR, now_ms=redis_ms) == ASK_AGAIN_SECONDS_MIN
+    assert pause_seconds(judged_then, suspect, retention_seconds=72 * HOUR, now_ms=redis_ms) == 90
 
 
 def test_a_row_whose_time_nobody_can_read_gets_one() -> None:

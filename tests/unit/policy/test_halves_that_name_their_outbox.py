@@ -123,16 +123,10 @@ def test_what_the_outbox_shows_at_last_decides(shows: str) -> None:
         assert (row.verdict, row.state) == (Verdict.REJECTED, CandidateState.SETTLED)
 
 
-@pytest.mark.parametrize(
-    ("mark", "group"),
-    [
-        ("", PRODUCER_GROUP),  # a Java member
-        ("outbox-of-strangers", "strangers"),  # neither the group nor the outbox is of this configuration
-    ],
-)
-def test_a_half_that_names_no_outbox_of_ours_leaves_the_key_rejected(mark: str, group: str) -> None:
+def test_a_half_that_names_no_outbox_of_ours_leaves_the_key_rejected() -> None:
+    """Neither the group nor the outbox is of this configuration."""
     world = world_of(NamedFakeOutbox())
-    forged = marked_half(world, 1, mark=mark, group=group)
+    forged = marked_half(world, 1, mark="outbox-of-strangers", group="strangers")
     world.rounds(world.process(), 60)
     assert (row_of(world, forged).verdict, row_of(world, forged).state) == (Verdict.REJECTED, CandidateState.SETTLED)
 
@@ -187,7 +181,7 @@ def test_no_round_looks_at_more_halves_than_a_few_and_each_turn_looks_at_others(
         assert len(looked) <= HALVES_MAX
         seen |= set(looked)
     assert len(seen) > 2 * HALVES_MAX
-    assert "horizon" not in world.broker.snapshot, "no probe is sent for them"
+    assert world.broker.snapshot.count("horizon") <= 12, "one probe a round shows that there are no halves"
 
 
 def test_a_broker_that_is_away_takes_nothing_back() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reconciler.clock import ManualClock, utc_text
@@ -14,7 +16,7 @@ from reconciler.contract.verdicts import Verdict
 from reconciler.evidence.watermark import CONSUMED
 from reconciler.policy.evidence import Watermark, WatermarkState
 from reconciler.policy.ports.announcing import AnnouncementQueue
-from reconciler.policy.ports.ledger import Candidates, VerdictEntry
+from reconciler.policy.ports.ledger import Candidates, UndecidedRows, VerdictEntry
 from reconciler.policy.ports.rounds import PendingKey, RoundCounts, RoundDone, ShardMemory, ShardState
 from reconciler.telling.account import (
     HELD,
@@ -40,6 +42,7 @@ from reconciler.telling.account import (
     shards_that_differ,
     summary_of,
     unheard_link,
+    unreviewed_link,
     verdicts_link,
 )
 from reconciler.telling.ports.reports import EnvironmentTraces, StoredRound
@@ -416,6 +419,34 @@ def test_a_key_that_is_due_and_has_no_verdict_holds_the_time_back() -> None:
     assert link.until_ms == NOW_MS - 400_000
     assert said(link.cause).startswith(f"{KEY}, first seen at ")
     assert verdicts_link(None, asked_ms=NOW_MS).until_ms == NOW_MS
+
+
+def test_a_rejection_that_nobody_has_reviewed_holds_the_time_back_and_many_say_how_many() -> None:
+    ledger = MemoryLedger(ManualClock())
+    assert unreviewed_link(ledger.candidates.unreviewed_rows(OF, most=9), asked_ms=NOW_MS).until_ms == NOW_MS
+    told: list[str] = []
+    for number in range(2):
+        seen = VerdictEntry(
+            unique_key=f"{number:032X}",
+            verdict=Verdict.REJECTED,
+            evidence={},
+            first_seen_ms=NOW_MS - 400_000 + number,
+            state=CandidateState.SETTLED,
+            wait_seconds=0.0,
+            ask_again_seconds=60.0,
+        )
+        ledger.candidates.record(SHARD, [seen])
+        link = unreviewed_link(ledger.candidates.unreviewed_rows(OF, most=9), asked_ms=NOW_MS)
+        assert link.until_ms == NOW_MS - 400_000
+        told += lines(late(link, within_ms=300_000, is_given=False))
+    assert [text.startswith(f"{0:032X}, first seen at 2023-") for text in told] == [True, True]
+    assert ["outbox_url" in text for text in told] == [True, True]
+    assert ["those of 1 more keys" in text for text in told] == [False, True]
+    ahead = replace(seen, unique_key=KEY, first_seen_ms=NOW_MS + 500_000)
+    ledger.candidates.record(SHARD, [ahead])
+    row = ledger.candidates.of_keys(OF, [KEY])[KEY]
+    link = unreviewed_link(UndecidedRows(count=1, oldest=row), asked_ms=NOW_MS)
+    assert link.until_ms == NOW_MS - 500_000, "a clock of Redis that is ahead makes no key young"
 
 
 # ----------------------------------------------------------------- words
