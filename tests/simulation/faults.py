@@ -128,6 +128,7 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "groups removed": ("row of a group that was removed",),
     "since moved": ("group answers for every message from now on",),
     "blocks cancelled": ("block cancelled behind its commit", "block cancelled before its commit"),
+    "another outbox": ("outbox without the row was read",),
     # stock services, whose halves announce, and whose own tables prove commits
     "halves announce": ("half read as an announcement", "check service stood still"),
     "two tries": ("second try of an order",),
@@ -146,8 +147,8 @@ ASKED_FOR = frozenset(
         "no outbox known", "outboxes contradict", "long troubles", "connections break", "long holds",
         "lag beside pops", "acts on anything", "no inbox known", "inboxes kept short", "filters by SQL92",
         "no sign of popping", "dry run", "groups removed", "since moved",
-        "blocks cancelled", "halves announce", "two tries", "several tags", "older copies ended", "query replica",
-        "moving group", "sends by a query", "effects by a query",
+        "blocks cancelled", "another outbox", "halves announce", "two tries", "several tags", "older copies ended",
+        "query replica", "moving group", "sends by a query", "effects by a query",
     }
 )  # fmt: skip
 #: Faults that histories have by lot in which halves announce.

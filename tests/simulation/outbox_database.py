@@ -57,6 +57,8 @@ class OutboxDatabase:
         #: Key -> when its row was settled first.
         self.settled: dict[str, float] = {}
         self.reading = Reading(kernel, "outbox")
+        #: Keys of halves that name no outbox, as clients for other languages may send them.
+        self.nameless: set[str] = set()
         #: Keys of rows that nobody can read.
         self.damaged: set[str] = set()
         #: Tags that rows were settled by.
@@ -398,6 +400,14 @@ class SimulatedOutbox:
             return len(keys)
 
         return int(self._call(delete, "DELETE finished")) if aged() else 0
+
+
+class NamelessOutbox(SimulatedOutbox):
+    """That of a client which writes no mark into its halves."""
+
+    def identity(self) -> Any:
+        """None."""
+        return None
 
 
 def _outbox_row(entry: OutboxEntry, created_at_ms: int) -> TableRow:

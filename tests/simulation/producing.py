@@ -29,6 +29,7 @@ from tests.simulation.outbox_database import (
     TOPIC,
     DriverError,
     LocalTransaction,
+    NamelessOutbox,
     OutboxDatabase,
     SimulatedOutbox,
 )
@@ -237,11 +238,12 @@ class ProducingService:
         self._process = process
         self._database = database
         self.halves = Halves(world, process, database.name)
+        names_none = bool(world.swarm.of("another outbox")) and world.kernel.dice.random() < 0.7
         self._producer = TransactionalProducer(
             group=PRODUCER_GROUP,
             halves=self.halves,
             announcer=announcer_of(world, process),
-            outbox=SimulatedOutbox(database, process),
+            outbox=(NamelessOutbox if names_none else SimulatedOutbox)(database, process),
             keep_bodies=world.swarm.keep_bodies,
             local_transaction_timeout_seconds=world.swarm.local_transaction_timeout,
             check_maximum=15,
@@ -260,6 +262,8 @@ class ProducingService:
         try:
             block = self._producer.transaction(message, business_id=f"business-{order.number}")
             self._world.meant(order, block.unique_key)
+            if OUTBOX_MARK not in block.message.properties:
+                self._database.nameless.add(block.unique_key)
             with block as tx:
                 connection = LocalTransaction(self._database, self._process)
                 try:

@@ -55,11 +55,15 @@ class SetUps:
             self.dry_runs.add(process)
         return not is_dry_run
 
-    def end_dry_run(self) -> None:
-        """An operator lets repairs be sent: all troubles are over."""
+    def correct(self) -> None:
+        """All troubles are over: an operator lets repairs be sent, and corrects a URL."""
         if self._of("dry run"):
             if any(repair.state is RepairState.OPEN for repair in self._world.ledger.rows.repairs.values()):
                 self._world.kernel.saw("repair not sent in a dry run")
+            self._world.restart("reconciler", "operator")
+        if self._of("another outbox"):
+            for database in self._world.outboxes:
+                database.reading.leads_elsewhere = False
             self._world.restart("reconciler", "operator")
 
     def filters_by_sql92(self, group: str) -> bool:
@@ -109,7 +113,7 @@ class SetUps:
         brokers = self._world.cluster.brokers.values()
         if any(self._was_given(broker, group, key) for broker in brokers):
             return True
-        return not any(_has_first_half(broker, key) for broker in brokers)
+        return not any(has_first_half(broker, key) for broker in brokers)
 
     def has_filtered(self, key: str) -> bool:
         """A group has passed a copy that its filter keeps away: a repair climbs to its last rung for it."""
@@ -177,7 +181,8 @@ def _may_come_again(row: Candidate) -> bool:
     return row.verdict is Verdict.UNKNOWN and reason_in(row.evidence).code is GROUP_UNKNOWN
 
 
-def _has_first_half(broker: Broker, key: str) -> bool:
+def has_first_half(broker: Broker, key: str) -> bool:
+    """The broker has a half copy that was not put back."""
     return any(
         record is not None
         and record.properties.get("UNIQ_KEY") == key

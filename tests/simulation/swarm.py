@@ -41,6 +41,8 @@ LEFT_OUT = {
     "filters by SQL92": ("groups that pop",),
     # By a clock that is wrong by hours a young row is an old one.
     "inboxes kept short": ("database clocks",),
+    # After its clock was set back the ledger asks again hours later.
+    "another outbox": ("database clocks",),
     # What was settled before its group came is announced to nobody again.
     "since moved": ("queues anew", "retention", "broker tail", "database clocks"),
     "halves announce": tuple(sorted(FAULTS.keys() - BESIDE_HALVES - {"halves announce", *OF_QUERIES, *OF_HALVES})),
@@ -49,6 +51,7 @@ LEFT_OUT = {
 #: Fault -> one that it cannot be without.
 BROUGHT = {
     "outboxes contradict": "several outboxes",
+    "another outbox": "long troubles",
     "acts on anything": "operators",
     "lag beside pops": "groups that pop",
     "no sign of popping": "groups that pop",

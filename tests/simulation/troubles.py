@@ -92,6 +92,9 @@ class Troubles:
             # So late that a queue does not soon grow past what was seen of it.
             share = 0.5 + 0.4 * self._dice.random()
             self._kernel.after(world.swarm.load_seconds * share, world.business_queues.happen)
+        if self._of("another outbox"):
+            for database in world.outboxes:
+                database.reading.leads_elsewhere = True
         if self._of("claims out of reach"):
             set_back_over_a_claim(world)
         if self._of("claims answered late"):

@@ -570,7 +570,7 @@ class World:
         kernel.run(heal_at + self.troubles.longer_seconds)
         self.heal()
         self.is_healed, self.healed_at = True, kernel.now
-        self.set_ups.end_dry_run()
+        self.set_ups.correct()
         kernel.tell("---- all troubles end")
         until, why_not = kernel.now + LIVENESS_SECONDS, "not looked"
         while kernel.now < until:
