@@ -94,8 +94,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.NOT_REVIEWED, account.NOT_REVIEWED_KEYS),
-        "Correct `outbox_url`. If it is right, a stranger announces keys",
-        "改正 `outbox_url`。如果它没有错，就是有外人在通告键",
+        "Correct `outbox_url`, unless a stranger announces keys",
+        "改正 `outbox_url`，除非有外人在通告键",
     ),
     (
         (account.UNHEARD,),

@@ -441,7 +441,7 @@ def test_a_rejection_that_nobody_has_reviewed_holds_the_time_back_and_many_say_h
         told += lines(late(link, within_ms=300_000, is_given=False))
     assert [text.startswith(f"{0:032X}, first seen at 2023-") for text in told] == [True, True]
     assert ["outbox_url" in text for text in told] == [True, True]
-    assert ["those of 1 more keys" in text for text in told] == [False, True]
+    assert ["like 1 more" in text for text in told] == [False, True]
     ahead = replace(seen, unique_key=KEY, first_seen_ms=NOW_MS + 500_000)
     ledger.candidates.record(SHARD, [ahead])
     row = ledger.candidates.of_keys(OF, [KEY])[KEY]
