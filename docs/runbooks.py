@@ -89,13 +89,8 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
     ),
     (
         (account.NO_VERDICT,),
-        "See `turn_skipped` in the log of `run`. If there is none: raise `rounds.candidates_max`",
+        "See `turn_skipped` in the log of `run`; else raise `rounds.candidates_max`",
         "看 `run` 日志中的 `turn_skipped`。没有：调大 `rounds.candidates_max`",
-    ),
-    (
-        (account.NOT_REVIEWED, account.NOT_REVIEWED_KEYS),
-        "Correct `outbox_url`, unless a stranger announces keys",
-        "改正 `outbox_url`，除非有外人在通告键",
     ),
     (
         (account.UNHEARD,),
@@ -103,7 +98,7 @@ CAUSES: Sequence[tuple[Sequence[Code], str, str]] = (
         "让服务的 `AnnouncementRoute`，主题和 `queues` 与设置中的 `[unique_key_topic]` 相同",
     ),
     (
-        (undecided_keys.KEY, undecided_keys.KEYS),
+        (undecided_keys.KEY, undecided_keys.KEYS, account.NOT_REVIEWED, account.NOT_REVIEWED_KEYS),
         (
             "Start what the line or `reconciler explain KEY` names, or "
             "[look it up](../how-to/troubleshooting.md#keys-stay-unknown)"
