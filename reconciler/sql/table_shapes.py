@@ -19,8 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.clock import Clock
 from reconciler.contract.schema import Column, Table
 from reconciler.contract.tables import INBOX_TABLES, LATER_TABLES, LEDGER_TABLES, OUTBOX_TABLES
-from reconciler.errors import ConfigurationError, DatabaseAway
-from reconciler.sql.driver_errors import shown
+from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent, StatementTooSlow
+from reconciler.sql.driver_errors import shown, translate
 from reconciler.sql.engines import reading
 from reconciler.sql.rights import Right, refused_rights
 from reconciler.sql.tables import column_type, inbox_metadata, is_view, ledger_metadata, outbox_metadata
@@ -47,6 +47,8 @@ _UNLOGGED = (
     "AS of_it ON of_it.oid = part.inhrelid WHERE part.inhparent = one.oid AND of_it.relpersistence = 'u'))"
 )
 
+#: Errors of a statement that got no answer, from a server that may well know the engines.
+_UNANSWERED = (StatementTooSlow, DatabaseSilent)
 #: The engines of the ledger's tables are looked at again after this time.
 TRANSACTIONS_SECONDS = 10.0
 
@@ -201,7 +203,7 @@ def _engines(connection: sa.Connection, sql: str = WITHOUT_TRANSACTIONS) -> dict
     try:
         return {str(name): str(kind) for name, kind in connection.exec_driver_sql(sql)}
     except DBAPIError as error:
-        if error.connection_invalidated:
+        if error.connection_invalidated or isinstance(translate(error, connection.engine), _UNANSWERED):
             raise
         return {}  # another product, whose catalogue differs
 

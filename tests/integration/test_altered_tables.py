@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from checkback_consumers.effect import SqlInbox
 from checkback_consumers.inbox import InboxEntry, enter_inbox
@@ -16,7 +18,7 @@ from reconciler.commands.status.primaries import doubted_witnesses
 from reconciler.contract.secret import SecretText
 from reconciler.contract.subscription import Subscription
 from reconciler.contract.tables import HoldKind, Rung
-from reconciler.errors import ConfigurationError, DatabaseAway
+from reconciler.errors import ConfigurationError, DatabaseAway, StatementTooSlow
 from reconciler.evidence.inbox import SqlInboxEvidence
 from reconciler.evidence.outbox import SqlOutboxReader
 from reconciler.evidence.witness_role import read_role
@@ -26,7 +28,7 @@ from reconciler.policy.evidence import Presence
 from reconciler.policy.ports.evidence import WHENEVER_COMMITTED_MS
 from reconciler.sql import schema
 from reconciler.sql.engines import open_engine, writing
-from reconciler.sql.table_shapes import TRANSACTIONS_SECONDS, TableShapes, read_shapes
+from reconciler.sql.table_shapes import TRANSACTIONS_SECONDS, TableShapes, read_shapes, require_transactions
 from reconciler.wiring.databases import database_fact
 from reconciler.words import said
 from tests.integration.producers.test_texts_that_are_changed import entry_of_key
@@ -189,6 +191,24 @@ def test_a_table_that_a_crash_of_its_server_empties_proves_nothing_until_it_is_l
         execute(engine, f"ALTER TABLE reconciler_{tree} SET LOGGED")
         role = read_role(engine, database=database_fact(tree, "orders"), tree=tree)
         assert (presence(), role.is_blind(300.0)) == (Presence.ABSENT, False)
+
+
+@pytest.mark.parametrize("engine", [MARIADB], indirect=True)
+def test_a_look_that_a_database_ends_because_of_its_time_proves_no_transactions(engine: sa.Engine) -> None:
+    def slow(*arguments: Any) -> tuple[str, Any]:
+        _, _, statement, parameters, *_ = arguments
+        if "information_schema.ENGINES" in statement:
+            return f"SET STATEMENT max_statement_time = 0.1 FOR {statement} AND SLEEP(60) = 0", parameters
+        return statement, parameters
+
+    execute(engine, "ALTER TABLE reconciler_candidate ENGINE=Aria")
+    event.listen(engine, "before_cursor_execute", slow, retval=True)
+    ledger = SqlLedger(engine)
+    for look in (ledger.database.require_transactions, lambda: require_transactions(engine, "reconciler_candidate")):
+        with pytest.raises(StatementTooSlow):
+            look()
+    with pytest.raises(StatementTooSlow):
+        ledger.holds.place("test", "ORDERS", HoldKind.HOLD, by="me", reason="")
 
 
 def test_an_outbox_that_lost_its_identity_is_not_called_another_database(engine: sa.Engine) -> None:
