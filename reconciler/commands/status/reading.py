@@ -158,8 +158,8 @@ def _unrepaired(
     now_ms: int,
     within_seconds: float | None,
 ) -> Iterator[Fact]:
-    """Yields facts about losses without a repair, and about repairs that wait for clocks. No repair of a held topic is
-    looked at."""
+    """Yields facts about losses without a repair, and about repairs that wait for clocks. `run` looks at no repair of a
+    topic that is held, or in shadow mode."""
     settings, ledger = connections.settings, connections.ledger
     for of in losing:
         yield from unrepaired(
@@ -170,7 +170,8 @@ def _unrepaired(
             now_ms=now_ms,
             within_seconds=within_seconds,
         )
-    topics = sorted({of.topic for of in losing} - {hold.topic for hold in holds})
+    held = {hold.topic for hold in holds}
+    topics = sorted({of.topic for of in losing if of.topic not in held and settings.repairs.is_enabled_for(of.topic)})
     yield from unrepaired_by_clocks(
         settings, topics, reports=ledger.reports, now_ms=now_ms, within_seconds=within_seconds
     )

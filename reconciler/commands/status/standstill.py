@@ -10,7 +10,7 @@ from enum import StrEnum
 from reconciler.contract.answers import INDEX_BEHIND
 from reconciler.contract.facts import Code, Fact, Field
 from reconciler.contract.subscription import Subscription
-from reconciler.contract.tables import CandidateState, HoldKind, RepairState
+from reconciler.contract.tables import EVERY_GROUP, CandidateState, HoldKind, RepairState
 from reconciler.contract.verdicts import LOSSES, Verdict
 from reconciler.errors import DatabaseAway, DependencyAway
 from reconciler.policy.ports.ledger import Candidates, HeldTopic, Outage, Repairs
@@ -95,9 +95,9 @@ def unrepaired_by_clocks(
     """Yields a fact for each topic whose repairs have waited for too long for the clock of a broker.
 
     By that clock, the broker's index has not reached the time of the loss, or of the last send. So the ledger's clock
-    is ahead of the broker's.
+    is ahead of the broker's. Answers of earlier looks do not count: a brake may have prevented the later looks.
     """
-    before_ms = now_ms - round(limit_seconds(settings, within_seconds) * 1000)
+    limit_ms = round(limit_seconds(settings, within_seconds) * 1000)
     for topic in topics:
         waiting = [
             (repair.created_at_ms, repair.unique_key, why)
@@ -105,9 +105,11 @@ def unrepaired_by_clocks(
             for repair in reports.repairs(
                 settings.environment,
                 limit=LOSSES_ASKED,
-                only=LedgerFilter(topic=topic, repair_state=state, before_ms=before_ms),
+                only=LedgerFilter(topic=topic, repair_state=state, scope=EVERY_GROUP, before_ms=now_ms - limit_ms),
             ).rows
-            if (why := repair.why) is not None and why.tells(INDEX_BEHIND) and waits_since_ms(repair) < before_ms
+            if (why := repair.why) is not None
+            and why.tells(INDEX_BEHIND)
+            and min(now_ms, repair.next_at_ms) - waits_since_ms(repair) > limit_ms
         ]
         if waiting:
             _, unique_key, why = min(waiting, key=lambda one: one[:2])
