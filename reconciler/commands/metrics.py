@@ -39,11 +39,11 @@ _ASKED: Mapping[str, tuple[Callable[[Connections], dict[str, Callable[[], object
 }
 
 
-#: Pause between two readings of `status` for the console.
+#: Pause between two readings of `status` while somebody looks at the console.
 STATUS_SECONDS = 10.0
-#: Pause between two readings without scrapes and without a console. Notices need this to report an accounted-until time
-#: that does not advance.
-_UNSEEN_SECONDS = 30.0
+#: Pause between two readings without scrapes. Notices need this to report an accounted-until time that does not
+#: advance.
+_UNSCRAPED_SECONDS = 30.0
 
 
 def status_reading(settings: Settings, *, clock: Clock) -> StatusReading:
@@ -61,9 +61,9 @@ def status_reading(settings: Settings, *, clock: Clock) -> StatusReading:
         except DatabaseAway:
             return None
 
-    seconds = [STATUS_SECONDS] if has_console else [_UNSEEN_SECONDS]
-    seconds += [settings.metrics.read_interval_seconds] if settings.metrics.listen is not None else []
-    return LatestReading(read, clock=clock, interval_seconds=min(seconds))
+    is_scraped = settings.metrics.listen is not None
+    interval_seconds = settings.metrics.read_interval_seconds if is_scraped else _UNSCRAPED_SECONDS
+    return LatestReading(read, clock=clock, interval_seconds=interval_seconds)
 
 
 @contextmanager

@@ -62,7 +62,7 @@ class WebServices:
 
     def newest_status(self) -> StatusReport:
         """Returns the newest reading. Raises DependencyAway if there is none."""
-        return _read(self.status, "nothing can be said about any message")
+        return _read(self.status, "nothing can be said about any message", interval_seconds=STATUS_SECONDS)
 
     def newest_activity(self, hours: int) -> Activity:
         """Returns the newest reading of a known number of hours. Raises DependencyAway if there is none."""
@@ -73,8 +73,8 @@ class WebServices:
 Handler = Callable[[WebServices, WebRequest], WebResponse]
 
 
-def _read(reading: LatestReading[T | None], without_it: str) -> T:
-    found = reading.get()
+def _read(reading: LatestReading[T | None], without_it: str, *, interval_seconds: float | None = None) -> T:
+    found = reading.get(interval_seconds)
     if found is not None:
         return found
     if reading.took_seconds is None:

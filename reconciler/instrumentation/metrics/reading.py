@@ -30,11 +30,11 @@ class LatestReading(Generic[T_co]):
     """Newest answer of a reader. Threads share this object. A thread reads only when a page asks."""
 
     def __init__(self, read: Callable[[], T_co], *, clock: Clock, interval_seconds: float) -> None:
-        """`read` is called at most once per interval, and once more after outdate(). Its errors count as no answer."""
+        """`read` is called at most once per interval of a caller, and once more after outdate(). Its errors count as no
+        answer."""
         self._read = read
         self._clock = clock
         self._interval_seconds = interval_seconds
-        self._wait_seconds = min(WAIT_SECONDS_MAX, WAIT_INTERVALS * interval_seconds)
         self._lock = threading.Lock()
         self._answer: T_co | None = None
         self._read_at_seconds: float | None = None
@@ -45,23 +45,28 @@ class LatestReading(Generic[T_co]):
         #: Seconds that the last reading took.
         self.took_seconds: float | None = None
 
-    def get(self) -> T_co | None:
-        """Returns the answer. None: no answer is young enough, because reading fails or takes too long."""
-        ended = self.begin()
+    def get(self, interval_seconds: float | None = None) -> T_co | None:
+        """Returns the answer. None: no answer is young enough, because reading fails or takes too long.
+
+        `interval_seconds`: an interval of this caller alone.
+        """
+        interval = self._interval_seconds if interval_seconds is None else interval_seconds
+        ended = self.begin(interval)
         if ended is None:
             return self._answer
-        self._clock.wait(ended, self._wait_seconds)
+        self._clock.wait(ended, min(WAIT_SECONDS_MAX, WAIT_INTERVALS * interval))
         with self._lock:
-            return self._answer if self._age_seconds() <= self._fresh_seconds() + STALE_SECONDS else None
+            return self._answer if self._age_seconds() <= self._fresh_seconds(interval) + STALE_SECONDS else None
 
-    def begin(self) -> threading.Event | None:
+    def begin(self, interval_seconds: float | None = None) -> threading.Event | None:
         """Starts reading if the answer is old, and does not wait. A caller that needs several answers starts all
         readings first.
 
         Returns the event that is set after the reading. None: the answer is young.
         """
+        interval = self._interval_seconds if interval_seconds is None else interval_seconds
         with self._lock:
-            if self._age_seconds() <= self._fresh_seconds() and self._outdated == self._outdated_before:
+            if self._age_seconds() <= self._fresh_seconds(interval) and self._outdated == self._outdated_before:
                 return None
             if not self._is_reading:
                 told = (threading.Event(), self._outdated)
@@ -91,6 +96,6 @@ class LatestReading(Generic[T_co]):
         at = self._read_at_seconds
         return float("inf") if at is None else self._clock.monotonic_seconds() - at
 
-    def _fresh_seconds(self) -> float:
+    def _fresh_seconds(self, interval_seconds: float) -> float:
         slow_seconds = FRESH_READINGS * (self.took_seconds or 0.0)
-        return min(FRESH_INTERVALS_MAX * self._interval_seconds, max(self._interval_seconds, slow_seconds))
+        return min(FRESH_INTERVALS_MAX * interval_seconds, max(interval_seconds, slow_seconds))

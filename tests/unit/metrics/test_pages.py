@@ -224,6 +224,22 @@ def test_a_hundred_scrapes_cost_one_reading_until_it_is_old() -> None:
     assert len(readings) == 2
 
 
+def test_a_console_that_nobody_looks_at_costs_no_reading() -> None:
+    """Its interval is shorter than that of scrapes and notices, which ask all the time."""
+    clock, readings = PatientClock(), list[int]()
+
+    def read() -> int:
+        readings.append(1)
+        return len(readings)
+
+    latest = LatestReading(read, clock=clock, interval_seconds=60.0)
+    assert [latest.get(), latest.get(10.0)] == [1, 1]
+    clock.advance(11)
+    assert latest.get() == 1
+    assert latest.get(10.0) == 2, "somebody looks"
+    assert latest.get() == 2, "the younger answer is for all"
+
+
 def test_a_page_waits_for_one_reading_after_the_other() -> None:
     both = threading.Barrier(2, timeout=60)
     first, second = (
