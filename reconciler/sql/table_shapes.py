@@ -200,19 +200,21 @@ def _without_transactions(connection: sa.Connection, tree: str) -> list[str]:
 
 
 def _engines(connection: sa.Connection, sql: str = WITHOUT_TRANSACTIONS) -> dict[str, str]:
-    try:
-        return {str(name): str(kind) for name, kind in connection.exec_driver_sql(sql)}
-    except DBAPIError as error:
-        if error.connection_invalidated or isinstance(translate(error, connection.engine), _UNANSWERED):
-            raise
-        return {}  # another product, whose catalogue differs
+    return {str(name): str(kind) for name, kind in _catalogue(connection, sql)}
 
 
 def _unlogged(connection: sa.Connection) -> frozenset[str]:
+    return frozenset(str(name) for (name,) in _catalogue(connection, _UNLOGGED))
+
+
+def _catalogue(connection: sa.Connection, sql: str) -> Sequence[Any]:
+    """Returns the rows of a statement to the database's catalogue. Another product's catalogue has none."""
     try:
-        return frozenset(str(name) for name in connection.exec_driver_sql(_UNLOGGED).scalars())
-    except DBAPIError:  # another product, whose catalogue differs
-        return frozenset()
+        return connection.exec_driver_sql(sql).all()
+    except DBAPIError as error:
+        if error.connection_invalidated or isinstance(translate(error, connection.engine), _UNANSWERED):
+            raise
+        return ()
 
 
 def _unique(inspector: sa.Inspector, table: str) -> set[frozenset[str | None]]:
