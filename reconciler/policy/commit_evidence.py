@@ -99,7 +99,7 @@ class CommitEvidence:
         """The producer groups of sources that are neither an outbox nor a query."""
         return tuple(source.producer_group for source in self.sources if source.url is None and source.query is None)
 
-    @property
+    @cached_property
     def producer_groups(self) -> frozenset[str]:
         """Groups to which a half may belong."""
         return frozenset(source.producer_group for source in self.sources)

@@ -27,6 +27,7 @@ from reconciler.shards.access import translate
 from reconciler.sql.driver_errors import away
 from reconciler.sql.engines import reading
 from reconciler.wiring.scheduler import Tick, TickRunner
+from tests.engines import disposed
 from tests.polling import eventually
 from tests.services.ports import free_port
 
@@ -101,10 +102,10 @@ def test_a_file_of_sqlite_that_is_missing_is_still_told_so() -> None:
 
 
 def test_a_driver_that_waits_by_a_descriptor_raises_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = sa.create_engine("sqlite://")
-    for number, translated in ((errno.EMFILE, DatabaseAway), (errno.EIO, OSError)):
-        with pytest.raises(translated), reading(engine):
-            raise OSError(number, os.strerror(number))
+    with disposed(sa.create_engine("sqlite://")) as engine:
+        for number, translated in ((errno.EMFILE, DatabaseAway), (errno.EIO, OSError)):
+            with pytest.raises(translated), reading(engine):
+                raise OSError(number, os.strerror(number))
 
 
 class NoThread(threading.Thread):

@@ -67,7 +67,7 @@ class Shown:
 
     def activity(self, found: Activity | None) -> None:
         for reading in self.services.activities.values():
-            self._monkeypatch.setattr(type(reading), "get", lambda _reading: found)
+            self._monkeypatch.setattr(type(reading), "get", lambda _reading, _interval_seconds=None: found)
 
     def page(self, address: str = "/", *, language: str = "en") -> str:
         return page_of(self.services, address, language)
