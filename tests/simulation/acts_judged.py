@@ -31,6 +31,8 @@ class ActsJudged:
         self._other = judgement.other
         #: Group and key -> when a person dismissed it.
         self.dismissed: dict[tuple[str, str], float] = {}
+        #: Group and key, dismissed while no effect was to be seen: what reaches every group must not be sent any more.
+        self.spared: set[tuple[str, str]] = set()
         #: Keys whose repair for every group was closed: of a group that lacks its effect later, a person is told.
         self.closed_for_all: set[str] = set()
         #: What waits for a person again.
@@ -55,6 +57,9 @@ class ActsJudged:
             self.closed_for_all.add(key)
         for owner in closing.verdicts:
             self.dismissed[owner.group, key] = self._world.kernel.now
+            inbox = self._world.inboxes[owner.group]
+            if owner.group not in self._world.removed and (not inbox.has_row(key) or inbox.is_damaged(key)):
+                self.spared.add((owner.group, key))
         return True
 
     def _taken_back(self, closing: Closing) -> bool:
@@ -108,8 +113,11 @@ class ActsJudged:
             return
         plan, now = self._world.plan, self._world.kernel.now
         wanting = [one.group for one in plan.subscriptions if not self._world.inboxes[one.group].has_row(key)]
-        if wanting and all((group, key) in self.dismissed for group in wanting):
-            self._other.append(f"{key} was dismissed, and {process.name} sends {kind}")
+        reached = [group for group in wanting if (group, key) in self.dismissed]
+        if len(reached) < len(wanting):  # a process whose settings leave a group out could not know
+            reached = [group for group in reached if not self._world.may_be_left_out(group)]
+        if reached:
+            self._other.append(f"{key} was dismissed for {', '.join(reached)}, and {process.name} sends {kind}")
         hold = self._world.ledger.rows.holds.get((plan.environment, plan.topic, HoldKind.HOLD))
         if hold is not None and now - self._held_at(hold) > BEGUN_SECONDS:
             self._other.append(f"{key} is sent by {kind} although a person has stopped repairs")

@@ -35,11 +35,19 @@ class Excuses:
             return True
         if key in world.troubles.reset_over.get(group, ()) or self._is_handed_to_others(group, key):
             return True
+        if self._would_reach_dismissed(group, key):
+            return True
         if self._hides_a_dismissal(key) or world.set_ups.is_excused(key, world.candidate(group, key)):
             return True
         if world.swarm.keep_bodies or not (world.swarm.of("retention") or world.swarm.of("broker tail")):
             return False
         return not any(broker.has_copy(key, (TOPIC, HALF_TOPIC)) for broker in world.cluster.brokers.values())
+
+    def _would_reach_dismissed(self, group: str, key: str) -> bool:
+        """A person has dismissed another group that lacked it, and the settings have only repairs that reach both."""
+        world = self._world
+        is_spared = any(of == key and other != group for other, of in world.checkers.acts.spared)
+        return is_spared and Rung.HAND_OVER not in world.plan.repair_order
 
     def _hides_a_dismissal(self, key: str) -> bool:
         """A verdict on the message that nobody can read may say that a person has dismissed it."""
