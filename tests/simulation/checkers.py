@@ -331,14 +331,17 @@ class Checkers:
             if not is_known and not self._is_not_taken(group, key):
                 self.judgement.other.append(f"{key} of {group} lies below the floor, and nothing is known of it")
 
-    def forgotten(self, root: str, members: tuple[bytes, ...]) -> None:
-        """Keys leave pending by ZREM only after their ledger rows are committed, or if their tag is not taken."""
+    def forgotten(self, sender: Process, root: str, members: tuple[bytes, ...]) -> None:
+        """Keys leave pending by ZREM only after their ledger rows are committed, or if their tag is not taken.
+
+        By the setting of the sender, which may be dead: a Redis that stood still executes what it sent before.
+        """
         group = root.split(":")[4]
         for member in members:
             key = key_of(member)
             row = self._world.candidate(group, key)
             is_open = row is None or row.state is CandidateState.OPEN or row.damage is not None
-            is_set_wrong = self._world.may_be_left_out(group) and any(not p.is_dead for p in self._world.wrongly_set)
+            is_set_wrong = self._world.may_be_left_out(group) and sender in self._world.wrongly_set
             if (group, key) in self.acts.dismissed:
                 continue  # closed for good, also where its row cannot be read
             if is_open and is_set_wrong and self._committed(key):

@@ -36,12 +36,13 @@ class RedisServer:
         self.link = link
         #: Probability that the reply to EXEC is lost after the round has run.
         self.exec_reply_lost = 0.0
-        #: Around each EXEC of a round, and before a ZREM; told the root of the shard's keys. For checkers and faults.
+        #: Around each EXEC of a round, and before a ZREM, with its sender; told the root of the shard's keys. For
+        #: checkers and faults.
         self.before_round: Callable[[str], Any] = lambda _root: None
         self.after_round: Callable[[str, Any], None] = lambda _root, _before: None
         self.before_record: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
         self.after_script: Callable[[list[str], list[Any], Any], None] = lambda _keys, _arguments, _answer: None
-        self.before_zrem: Callable[[str, tuple[bytes, ...]], None] = lambda _root, _members: None
+        self.before_zrem: Callable[[Process, str, tuple[bytes, ...]], None] = lambda _sender, _root, _members: None
 
 
 class SimulatedRedis:
@@ -95,7 +96,7 @@ class SimulatedRedis:
 
     def zrem(self, key: str, *members: bytes) -> Any:
         def remove() -> Any:
-            self.server.before_zrem(key.removesuffix(":pending"), members)
+            self.server.before_zrem(self.process, key.removesuffix(":pending"), members)
             return self._data.run("ZREM", key, *members)
 
         return self.round_trip(remove, "ZREM")
