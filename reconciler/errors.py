@@ -35,7 +35,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -311,6 +311,16 @@ def _shortened(line: str) -> str:
 def _hidden(found: re.Match[str]) -> str:
     first, end = found.span("secret")
     return f"{found.string[found.start() : first]}***{found.string[end : found.end()]}"
+
+
+def with_causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields the error, what caused it or was handled when it was raised, and so on. Yields each once, because such a
+    chain may be a circle."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def known_remedy(error: BaseException | None) -> str:

@@ -11,6 +11,8 @@ import os
 import re
 import socket
 
+from reconciler.errors import with_causes
+
 #: Number of the system's error -> what a person can do.
 _REMEDIES = {
     errno.EMFILE: "raise the limit of open files of this process (LimitNOFILE, ulimit -n)",
@@ -33,16 +35,15 @@ _WITHOUT_CAUSE = ("unable to open database file", "no error details available")
 def lacking(error: BaseException | None) -> str:
     """Returns the remedy if the error, or an error that caused it, is of this process or its host. Otherwise returns an
     empty text."""
-    while error is not None:
-        number = error.errno if isinstance(error, OSError) else None
-        if isinstance(error, socket.gaierror) or any(said in str(error) for said in _WITHOUT_CAUSE):
+    for one in with_causes(error):
+        number = one.errno if isinstance(one, OSError) else None
+        if isinstance(one, socket.gaierror) or any(said in str(one) for said in _WITHOUT_CAUSE):
             number = _why_nothing_opens()
-        number = _number_in(str(error)) if number not in _REMEDIES else number
+        number = _number_in(str(one)) if number not in _REMEDIES else number
         if number in _REMEDIES:
             return _REMEDIES[number]
-        if isinstance(error, RuntimeError) and str(error) == _NO_THREAD:
+        if isinstance(one, RuntimeError) and str(one) == _NO_THREAD:
             return _MORE_THREADS
-        error = error.__cause__ or error.__context__
     return ""
 
 

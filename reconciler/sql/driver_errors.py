@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from reconciler.contract.own_limits import lacking
 from reconciler.contract.tables import INBOX_TABLES, LEDGER_TABLES, OUTBOX_TABLES
 from reconciler.contract.urls import blotted, shown_url
-from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent, StatementTooSlow
+from reconciler.errors import ConfigurationError, DatabaseAway, DatabaseSilent, StatementTooSlow, with_causes
 from reconciler.sql.changing_login import secret_of
 
 #: Maximum number of characters of a driver's text that our errors repeat.
@@ -165,11 +165,8 @@ def is_away(error: BaseException | None) -> bool:
 
 def is_silent(error: BaseException | None) -> bool:
     """Returns True if a driver's error means that the server did not answer a statement or a new connection in time."""
-    while error is not None:
-        if isinstance(error, TimeoutError) or class_names(error) & {"StatementOverdue", "ConnectionTimeout"}:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    silent = {"StatementOverdue", "ConnectionTimeout"}
+    return any(isinstance(one, TimeoutError) or class_names(one) & silent for one in with_causes(error))
 
 
 def _was_ended(error: BaseException | None) -> bool:

@@ -24,7 +24,7 @@ from reconciler.instrumentation.metrics.book import MetricBook
 from reconciler.instrumentation.metrics.pages import MetricPages
 from reconciler.instrumentation.metrics.reading import LatestReading
 from reconciler.shards.access import translate
-from reconciler.sql.driver_errors import away
+from reconciler.sql.driver_errors import away, is_silent
 from reconciler.sql.engines import reading
 from reconciler.wiring.scheduler import Tick, TickRunner
 from tests.engines import disposed
@@ -95,6 +95,14 @@ def test_a_name_that_is_missing_is_no_lack_of_descriptors() -> None:
 def test_databases_that_no_descriptor_reaches_are_not_to_be_started(no_descriptor: None, text: str) -> None:
     found = away(sqlite3.OperationalError(text), ENGINE)
     assert MORE_FILES in found.remedy
+
+
+def test_errors_that_came_of_each_other_are_read_once() -> None:
+    """An error that is raised while another one is handled, which was raised while the first one was."""
+    first, second = DatabaseAway("orders: not reached"), ConnectionError("lost")
+    first.__context__, second.__context__ = second, first
+    assert lacking(first) == ""
+    assert not is_silent(first)
 
 
 def test_a_file_of_sqlite_that_is_missing_is_still_told_so() -> None:
