@@ -51,10 +51,6 @@ class HalvesJudged(Checkers):
 
         ledger.candidates.__dict__["record"] = watched
 
-    def was_rolled_back(self, key: str) -> bool:
-        """Also what is not to be delivered any more, because another transaction has cancelled its order."""
-        return super().was_rolled_back(key) or self._world.is_cancelled(key)
-
     def asked(self, process: Process, orders: Sequence[str]) -> None:
         """A process asks for the states of orders."""
         now = self._world.kernel.now

@@ -44,6 +44,8 @@ class ReviewsJudged:
         row = self._world.candidate(group, key)
         if row is None or row.verdict is not Verdict.REJECTED or group not in self._world.inboxes:
             return
+        if self._world.subscription(group).reads_halves:
+            return  # a half announces its key before its transaction ends, so no commit is claimed
         if not is_unreviewed(row.ask_again_at_ms, updated_at_ms=row.updated_at_ms):
             return
         self._world.kernel.saw("rejection reviewed", key[-4:])
