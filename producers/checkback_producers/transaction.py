@@ -34,7 +34,7 @@ from checkback_producers.ports import HalfSender, LocalTransaction, Outbox, Outb
 from reconciler.clock import Clock
 from reconciler.contract.announcement import AnnouncedKey
 from reconciler.contract.properties import BUSINESS_ID
-from reconciler.errors import InvalidValue, InvariantViolation, ReconcilerError, UsageError, told_error
+from reconciler.errors import InvalidValue, InvariantViolation, ReconcilerError, UsageError, told_error, with_causes
 from reconciler.policy.evidence import EndOutcome, SendAnswer
 from reconciler.rocketmq.wire.message import Message
 
@@ -64,13 +64,7 @@ def is_interruption(error: BaseException | None) -> bool:
     """Returns True if an error ended the block that may strike anywhere: CancelledError, KeyboardInterrupt,
     GeneratorExit or SystemExit. An error that was caused by such an error counts, too, for example the TimeoutError of
     asyncio.timeout."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if not isinstance(error, Exception):
-            return True
-        seen.add(id(error))
-        error = error.__cause__ or error.__context__
-    return False
+    return any(not isinstance(one, Exception) for one in with_causes(error))
 
 
 class _Recording(Enum):

@@ -25,7 +25,7 @@ from reconciler.contract.verdicts import LOSSES, QUARANTINING, Undecided, Verdic
 from reconciler.ledger.database import ROWS_A_STATEMENT, LedgerDatabase, chunks
 from reconciler.ledger.newer_column import NewerColumn
 from reconciler.ledger.subscription_rows import named, of_subscription
-from reconciler.ledger.undecided import is_undecided, undecided_rows
+from reconciler.ledger.undecided import is_undecided, number_and_oldest, undecided_rows
 from reconciler.policy.ports.ledger import Candidate, UndecidedRows, VerdictEntry
 from reconciler.sql.key_probes import has_key, probe
 from reconciler.sql.tables import candidate, is_whole_number
@@ -263,16 +263,18 @@ class SqlCandidates:
         most: int,
     ) -> UndecidedRows | None:
         """Reads the number and the oldest row in one transaction."""
-        of = _of(subscription)
         with self._database.reading() as connection:
             if not self._causes.is_there(connection):
                 return None
             count, key = undecided_rows(
-                connection, of, by, since_before_ms=since_before_ms, since_after_ms=since_after_ms, most=most
+                connection,
+                _of(subscription),
+                by,
+                since_before_ms=since_before_ms,
+                since_after_ms=since_after_ms,
+                most=most,
             )
-            row = sa.select(*CANDIDATE_COLUMNS).where(of, candidate.c.unique_key == key)
-            found = None if key is None else connection.execute(row).first()
-            return UndecidedRows(count=count, oldest=None if found is None else candidate_of(found))
+            return UndecidedRows(count=count, oldest=_oldest(connection, subscription, key))
 
     def unreviewed_rows(self, subscription: Subscription, *, most: int) -> UndecidedRows:
         """Reads one range of the index that ends with ask_again_at_ms: what is due within FIRST_QUESTION_MS_MAX."""
@@ -293,13 +295,9 @@ class SqlCandidates:
             .limit(most)
             .subquery()
         )
-        oldest = sa.select(page.c.unique_key).order_by(page.c.first_seen_ms, page.c.unique_key).limit(1)
         with self._database.reading() as connection:
-            count = connection.execute(sa.select(sa.func.count()).select_from(page)).scalar_one()
-            key = connection.execute(oldest).scalar() if count else None
-            row = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), c.unique_key == key)
-            found = None if key is None else connection.execute(row).first()
-            return UndecidedRows(count=int(count), oldest=None if found is None else candidate_of(found))
+            count, key = number_and_oldest(connection, page, sa.true())
+            return UndecidedRows(count=count, oldest=_oldest(connection, subscription, key))
 
     def _open(
         self, subscription: Subscription, wanted: Callable[[sa.FromClause], sa.Select[Any]], *, limit: int
@@ -461,6 +459,12 @@ def _dismissal_of(new: Subscription, row: sa.RowMapping) -> sa.Update:
 
 def _columns(rows: sa.FromClause) -> sa.Select[Any]:
     return sa.select(*(rows.c[name] for name in _NAMES))
+
+
+def _oldest(connection: sa.Connection, subscription: Subscription, key: str | None) -> Candidate | None:
+    row = sa.select(*CANDIDATE_COLUMNS).where(_of(subscription), candidate.c.unique_key == key)
+    found = None if key is None else connection.execute(row).first()
+    return None if found is None else candidate_of(found)
 
 
 def _row(shard: Shard, seen: VerdictEntry, now_ms: int) -> dict[str, Any]:

@@ -44,6 +44,13 @@ def undecided_rows(
     # Ordered like the index. If the order also had the key, MySQL and MariaDB would sort all rows.
     page = rows.order_by(c.first_seen_ms).limit(most).subquery()
     wanted = sa.true() if by is not None else page.c.undecided_by.is_(None)
+    return number_and_oldest(connection, page, wanted)
+
+
+def number_and_oldest(
+    connection: sa.Connection, page: sa.Subquery, wanted: sa.ColumnElement[bool]
+) -> tuple[int, str | None]:
+    """Returns the number of wanted rows of a page of candidates, and the key of the oldest one."""
     count = connection.execute(sa.select(sa.func.count()).select_from(page).where(wanted)).scalar_one()
     oldest = sa.select(page.c.unique_key).where(wanted).order_by(page.c.first_seen_ms, page.c.unique_key).limit(1)
     return int(count), connection.execute(oldest).scalar() if count else None

@@ -132,13 +132,13 @@ class CommitEvidence:
         for one in answers if named.identity else ():
             if one.identity is not None and one.identity[:IDENTITY_CHARACTERS_MAX] == named.identity:
                 return NAMED_LACKS_ROW(producer_group=group, half_at=half_at, witness=one.witness, why=one.fact)
-        is_configured = group in self.producer_groups or group in self.groups_of_all_topics
-        if outbox is None or not outbox.is_absent or not is_configured:
+        if outbox is None or not outbox.is_absent:
             return None
-        if not named.identity:
-            is_of_topic = group in self.producer_groups
-            return UNNAMED_LACKS_ROW(producer_group=group, half_at=half_at, why=outbox.reason) if is_of_topic else None
-        return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
+        if named.identity and group in self.producer_groups | self.groups_of_all_topics:
+            return NAMED_NOT_ASKED(producer_group=group, half_at=half_at, identity=named.identity, why=outbox.reason)
+        if not named.identity and group in self.producer_groups:
+            return UNNAMED_LACKS_ROW(producer_group=group, half_at=half_at, why=outbox.reason)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

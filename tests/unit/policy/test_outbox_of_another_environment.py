@@ -120,20 +120,13 @@ def test_a_broker_that_does_not_answer_reviews_nothing() -> None:
     assert account(world).until_ms == world.clock.now_ms()
 
 
-def test_an_index_that_is_not_proved_reviews_nothing() -> None:
+@pytest.mark.parametrize("silent", ["an index that is not proved", "an outbox that is away"])
+def test_a_witness_that_proves_nothing_reviews_nothing(silent: str) -> None:
     world, _ = world_beside()
     world.announce(key(1))
     process = rejected(world)
-    world.broker.proves_horizon = False
-    world.rounds(process, 30)
-    assert account(world).until_ms == row_of(world).first_seen_ms
-
-
-def test_an_outbox_that_is_away_reviews_nothing() -> None:
-    world, _ = world_beside()
-    world.announce(key(1))
-    process = rejected(world)
-    world.outbox.away = True
+    world.broker.proves_horizon = silent != "an index that is not proved"
+    world.outbox.away = silent == "an outbox that is away"
     world.rounds(process, 40)
     assert account(world).until_ms == row_of(world).first_seen_ms
 
